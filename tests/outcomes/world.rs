@@ -23,6 +23,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
+use testbed::volumes::ZONE;
 use testbed::wait::{Seen, until};
 use testbed::workload;
 use tokio::sync::{RwLock, RwLockWriteGuard};
@@ -431,6 +432,14 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
     ready.any(|condition| condition.status == "True")
+}
+
+/// The affinity of pods that ask for no node beside tests with pools. It requires a node with a zone: the others
+/// are of pools, which may take them for themselves, or end with their test.
+pub(crate) fn on_lasting_nodes() -> Value {
+    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": ZONE, "operator": "Exists"}]},
+    ]}}})
 }
 
 /// A pod of one container, with this merged into it.

@@ -7,30 +7,24 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
-use testbed::volumes::{IMMEDIATE, WAITING, ZONE};
+use testbed::volumes::{IMMEDIATE, WAITING};
 
 use crate::coschedule::group::group_of;
 use crate::coschedule::pipeline::{Lab, claim, claims_of};
-use crate::world::{Space, World, is_ready, node, one_of, same, settled, workload_of};
+use crate::world::{
+    Space, World, is_ready, node, on_lasting_nodes, one_of, same, settled, workload_of,
+};
 
 const GROUP: &str = "stowplan.dev/coschedule-group";
 
-/// A pod of a group. One with claims is on a node with a zone: volumes are provisioned in zones.
+/// A pod of a group, which other tests disturb on no node.
 fn pod(name: &str, group: &str, claims: &[&str]) -> Value {
     let volume =
         |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
     let volumes: Vec<Value> = claims.iter().map(volume).collect();
     let metadata = json!({"labels": {"app": group}, "annotations": {GROUP: group}});
-    let mut pod =
-        crate::world::pod(name, &json!({"metadata": metadata, "spec": {"volumes": volumes}}));
-    if !claims.is_empty() {
-        pod["spec"]["affinity"]["nodeAffinity"] = json!({
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-                {"matchExpressions": [{"key": ZONE, "operator": "Exists"}]},
-            ]},
-        });
-    }
-    pod
+    let spec = json!({"volumes": volumes, "affinity": on_lasting_nodes()});
+    crate::world::pod(name, &json!({"metadata": metadata, "spec": spec}))
 }
 
 /// Creates pods, which land on one node; returns it.
@@ -77,7 +71,9 @@ pub(crate) async fn any_pods_can_be_a_group(world: Arc<World>) -> Result<()> {
 pub(crate) async fn the_example_of_the_first_page_shares_a_node(world: Arc<World>) -> Result<()> {
     let space = world.namespace("start").await?;
     let example = include_str!("../../../examples/start.yaml");
-    space.created(&serde_saphyr::from_str(example)?).await?;
+    let mut example: Value = serde_saphyr::from_str(example)?;
+    example["spec"]["template"]["spec"]["affinity"] = on_lasting_nodes();
+    space.created(&example).await?;
     let node = one_of(space.nodes_of_all("app=start", 3).await?)?;
     same(&space.placed(1).await?, &vec![node])?;
     space.kubectl("delete deployment start").await?;

@@ -8,7 +8,9 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 
-use crate::world::{Space, appears, has, is_gated, is_ready, pod, settled, workload_of};
+use crate::world::{
+    Space, appears, has, is_gated, is_ready, on_lasting_nodes, pod, settled, workload_of,
+};
 
 /// With this annotation a pod gets a node and does not start.
 pub(crate) const LOST: &str = "testbed.stowplan.dev/lost";
@@ -36,7 +38,7 @@ pub(crate) fn template(cluster: &str, role: &str, more: &[(&str, &str)], duratio
         &json!({
             "metadata": {"annotations": annotations, "labels": {"app": format!("{cluster}-{role}")}},
             "spec": {"containers": [container], "restartPolicy": "Never",
-                "terminationGracePeriodSeconds": 0},
+                "terminationGracePeriodSeconds": 0, "affinity": on_lasting_nodes()},
         }),
     )
 }

@@ -98,8 +98,9 @@ pub(crate) async fn a_job_and_a_stateful_set(world: Arc<World>) -> Result<()> {
     space.told("StatefulSet", "WorkersStopped", &[]).await?;
     no_workers(&space, "pi").await?;
     // A user who starts them again keeps them.
-    space.change::<StatefulSet>("pi-workers", json!({"spec": {"replicas": 2}})).await?;
-    start_workers(&space, "pi", 2).await?;
+    let template = json!({"metadata": {"annotations": {LOST: null}}});
+    let again = json!({"spec": {"replicas": 2, "template": template}});
+    space.change::<StatefulSet>("pi-workers", again).await?;
     space.workers_run("pi", 2).await?;
     space.nothing_left("pi").await
 }
