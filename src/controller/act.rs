@@ -65,8 +65,8 @@ pub(crate) struct Executor {
     waiting: Turns,
     /// The writes in flight. Tasks of their own, so that they proceed while a plan is computed.
     running: JoinSet<Done>,
-    /// The targets of `running`.
-    busy: HashSet<Target>,
+    /// The targets of `running`, and whether they are created.
+    busy: HashMap<Target, bool>,
     paused: HashMap<Target, Pause>,
     round: Arc<Round>,
     reports: Reports,
@@ -96,7 +96,7 @@ impl Executor {
             writer: Arc::new(writer),
             waiting: Turns::default(),
             running: JoinSet::new(),
-            busy: HashSet::new(),
+            busy: HashMap::new(),
             paused: HashMap::new(),
             round: Arc::new(Round::beginning_at(Instant::now())),
             reports: Reports::default(),
@@ -112,7 +112,8 @@ impl Executor {
         let planned: HashSet<Target> = actions.iter().map(|action| action.target.clone()).collect();
         self.paused.retain(|target, pause| now < pause.until || planned.contains(target));
         let (mut waiting, mut reports) = (Vec::new(), Vec::new());
-        let mut unfinished = self.busy.iter().filter(|target| !planned.contains(target)).count();
+        let mut unfinished = self.busy.keys().filter(|target| !planned.contains(target)).count();
+        let unseen = self.unseen(&planned, now);
         for action in actions {
             if matches!(action.write, Write::None) {
                 reports.push(action);
@@ -120,7 +121,7 @@ impl Executor {
             }
             unfinished += 1;
             // A plan after the write in flight will contain it again.
-            if self.busy.contains(&action.target) {
+            if self.busy.contains_key(&action.target) {
                 continue;
             }
             match self.paused.get(&action.target) {
@@ -130,6 +131,10 @@ impl Executor {
                 Some(pause) if now < pause.until => continue,
                 _ => {}
             }
+            if matches!(action.write, Write::Create(_)) && unseen.contains(&action.target.namespace)
+            {
+                continue;
+            }
             waiting.push(action);
         }
         for action in self.reports.take(reports, now) {
@@ -137,6 +142,19 @@ impl Executor {
         }
         self.waiting.replace(waiting);
         self.writer.metrics.controller_actions.set(i64::try_from(unfinished).unwrap_or(i64::MAX));
+    }
+
+    /// Returns the namespaces with a creation that is in flight, or that may have succeeded although the
+    /// View does not show the object: then it is planned again. A plan that was made without this object
+    /// creates no other one there. Of two groups that share a claim, for example, each is the first in a
+    /// plan that does not know the other.
+    fn unseen(&self, planned: &HashSet<Target>, now: Instant) -> HashSet<Box<str>> {
+        let in_flight = self.busy.iter().filter(|(_, creates)| **creates).map(|(target, _)| target);
+        let paused = self.paused.iter().filter(|(target, pause)| {
+            now < pause.until && pause.may_have_created() && planned.contains(target)
+        });
+        let unseen = in_flight.chain(paused.map(|(target, _)| target));
+        unseen.map(|target| target.namespace.clone()).collect()
     }
 
     /// Whether planned writes have not been started.
@@ -173,9 +191,11 @@ impl Executor {
             && let Some(action) = self.waiting.next()
         {
             // If a plan contains two writes to an object, the second waits for the next plan.
-            if !self.busy.insert(action.target.clone()) {
+            if self.busy.contains_key(&action.target) {
                 continue;
             }
+            let creates = matches!(action.write, Write::Create(_));
+            self.busy.insert(action.target.clone(), creates);
             let (writer, round) = (Arc::clone(&self.writer), Arc::clone(&self.round));
             let was_refused = self.paused.get(&action.target).is_some_and(Pause::is_refusal);
             self.running.spawn(async move {

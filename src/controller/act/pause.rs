@@ -5,7 +5,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
-use crate::systems::plan::Action;
+use crate::systems::plan::{Action, Write};
 
 /// The pause after a creation or deletion, unless the watch shows its result earlier.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
@@ -65,6 +65,13 @@ impl Pause {
         let pause = if is_first_success { Some(Duration::ZERO) } else { pauses.next() };
         let until = now + pause.unwrap_or(SETTLE);
         Self { action, until, trouble: Some((trouble, pauses)) }
+    }
+
+    /// Returns whether the write was a creation that has succeeded, or may have.
+    pub(super) fn may_have_created(&self) -> bool {
+        let trouble = self.trouble.as_ref().map(|(trouble, _)| *trouble);
+        matches!(self.action.write, Write::Create(_))
+            && matches!(trouble, None | Some(Trouble::Unsure))
     }
 
     /// Whether the API server refused the write.

@@ -306,6 +306,50 @@ async fn a_creation_or_deletion_is_not_repeated_before_the_watch_shows_it() {
     }
 }
 
+/// Two new groups that share a claim may each be the first, as long as a plan knows only one of them.
+#[tokio::test(start_paused = true)]
+async fn a_creation_waits_until_the_view_shows_those_of_earlier_plans() {
+    let mut bench = bench(|_| Reply::Late(201, json!({})));
+    let create = |name: &str| {
+        let write = Write::Create(json!({"metadata": {"name": name}}));
+        Action::new(target(WIDGET, name), write, Vec::new())
+    };
+    let named = |names: &str| names.split(' ').map(create).collect::<Vec<_>>();
+    let mut elsewhere = create("z");
+    elsewhere.target.namespace = "other".into();
+    let mut start = |actions: Vec<Action>| {
+        bench.executor.take(actions);
+        bench.executor.start_writes();
+        bench.executor.running.len()
+    };
+    assert_eq!(start(named("p q")), 2, "one plan knows both");
+    let others = [label("n1", "y"), elsewhere];
+    assert_eq!(start([named("p q r"), others.to_vec()].concat()), 4, "r is not started");
+    for _ in 0..4 {
+        bench.executor.next().await;
+    }
+    let mut start = |actions: Vec<Action>| {
+        bench.executor.take(actions);
+        bench.executor.start_writes();
+        bench.executor.running.len()
+    };
+    assert_eq!(start(named("p r")), 0, "the View does not show p");
+    assert_eq!(start(named("r")), 1);
+
+    // A creation without an answer may have been carried out.
+    let mut bench = self::bench(|_| Reply::status(500, "no"));
+    bench.carry_out(named("p")).await;
+    bench.executor.take(named("p r"));
+    bench.executor.start_writes();
+    assert_eq!(bench.executor.running.len(), 0);
+    // A refused one was not, and holds up no other.
+    let mut bench = self::bench(|_| Reply::status(403, "no"));
+    bench.carry_out(named("p")).await;
+    bench.executor.take(named("p r"));
+    bench.executor.start_writes();
+    assert_eq!(bench.executor.running.len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_creation_is_an_event_on_the_owner_or_on_the_objects_that_wait_for_it() {
     let job = json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "name": "j", "uid": "uid-j"});
