@@ -58,8 +58,9 @@ pub(crate) struct Suite {
     pub(crate) start: fn() -> Boxed<Result<World>>,
 }
 
-/// How many control planes run at once: while one starts or waits, the other computes.
-const PLANES: usize = 2;
+/// How many control planes run at once, on the two cores of a small machine: while some wait, others
+/// compute. One whose tests run side by side in great number counts twice.
+const PLANES: usize = 4;
 
 /// The control plane of a suite while its tests run.
 struct Shared {
@@ -69,6 +70,8 @@ struct Shared {
     left: AtomicUsize,
     has_failed: AtomicBool,
     at_once: Arc<Semaphore>,
+    /// How many of [`PLANES`] its control plane counts as.
+    weight: u32,
 }
 
 enum State {
@@ -81,7 +84,7 @@ impl Shared {
     async fn world(&self, planes: &Arc<Semaphore>) -> Result<Arc<World>> {
         let mut state = self.state.lock().await;
         if let State::Waiting = *state {
-            let permit = Arc::clone(planes).acquire_owned().await?;
+            let permit = Arc::clone(planes).acquire_many_owned(self.weight).await?;
             *state = match (self.start)().await {
                 Ok(world) => State::Running(Arc::new(world), permit),
                 Err(error) => State::Failed(format!("no control plane: {error:#}")),
@@ -134,16 +137,27 @@ fn note_time(name: &str, started: Instant) {
     file.and_then(|mut file| writeln!(file, "{seconds:8.1} {name}")).unwrap();
 }
 
-/// A test that starts its own control plane.
-pub(crate) type Lone = (&'static str, fn() -> Boxed<()>);
+/// A part of the tests, with control planes of its own.
+pub(crate) enum Part {
+    Suite(Suite),
+    /// The name and the function of a test that starts what it needs.
+    Lone(&'static str, fn() -> Boxed<()>),
+}
 
-/// Runs the tests that the command line selects.
-pub(crate) fn run(suites: Vec<Suite>, lone: &[Lone]) -> ExitCode {
+impl Part {
+    fn tests(&self) -> usize {
+        match self {
+            Self::Suite(suite) => suite.cases.len() + suite.alone.len(),
+            Self::Lone(..) => 1,
+        }
+    }
+}
+
+/// Runs the tests that the command line selects. The parts get control planes in this order.
+pub(crate) fn run(parts: Vec<Part>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Tests that wait for their turn need a thread, too.
-    let all = lone.len()
-        + suites.iter().map(|suite| suite.cases.len() + suite.alone.len()).sum::<usize>();
-    arguments.test_threads.get_or_insert(all);
+    arguments.test_threads.get_or_insert(parts.iter().map(Part::tests).sum());
     let wanted = |name: &str| {
         let matches = |filter: &String| match arguments.exact {
             true => name == filter,
@@ -154,7 +168,23 @@ pub(crate) fn run(suites: Vec<Suite>, lone: &[Lone]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let planes = Arc::new(Semaphore::new(PLANES));
     let mut trials = Vec::new();
-    for Suite { cases, alone, at_once, start } in suites {
+    for part in parts {
+        let Suite { cases, alone, at_once, start } = match part {
+            Part::Suite(suite) => suite,
+            Part::Lone(name, case) => {
+                let (planes, handle) = (Arc::clone(&planes), runtime.handle().clone());
+                trials.push(Trial::test(name, move || {
+                    handle.block_on(async {
+                        let _permit = planes.acquire_owned().await;
+                        let started = Instant::now();
+                        case().await;
+                        note_time(name, started);
+                    });
+                    Ok(())
+                }));
+                continue;
+            }
+        };
         let cases = cases.into_iter().map(|case| (case, false));
         let cases: Vec<_> = cases.chain(alone.into_iter().map(|case| (case, true))).collect();
         let shared = Arc::new(Shared {
@@ -163,6 +193,7 @@ pub(crate) fn run(suites: Vec<Suite>, lone: &[Lone]) -> ExitCode {
             left: AtomicUsize::new(cases.iter().filter(|((name, _), _)| wanted(name)).count()),
             has_failed: AtomicBool::new(false),
             at_once: Arc::new(Semaphore::new(at_once)),
+            weight: if at_once > 6 { 2 } else { 1 },
         });
         trials.extend(cases.into_iter().map(|((name, case), is_alone)| {
             let (shared, planes) = (Arc::clone(&shared), Arc::clone(&planes));
@@ -173,17 +204,5 @@ pub(crate) fn run(suites: Vec<Suite>, lone: &[Lone]) -> ExitCode {
             })
         }));
     }
-    trials.extend(lone.iter().map(|&(name, case)| {
-        let (planes, handle) = (Arc::clone(&planes), runtime.handle().clone());
-        Trial::test(name, move || {
-            handle.block_on(async {
-                let _permit = planes.acquire_owned().await;
-                let started = Instant::now();
-                case().await;
-                note_time(name, started);
-            });
-            Ok(())
-        })
-    }));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use testbed::control_plane::{NodeSpec, Options};
 
-use harness::Suite;
+use harness::{Part, Suite};
 use world::World;
 
 /// One control plane for all cases that can share it: each works in namespaces and on nodes of its
@@ -46,26 +46,34 @@ fn main() -> ExitCode {
     let shared = [coschedule::CASES, controller::CASES, katalyst::CASES, mpi::CASES].concat();
     // Each holds the installation alone, so they take turns on a control plane of their own.
     let groups_alone = [coschedule::ALONE, katalyst::ALONE].concat();
-    let mut suites = vec![
-        Suite { cases: shared, alone: Vec::new(), at_once: 12, start: || Box::pin(start()) },
-        Suite { cases: Vec::new(), alone: groups_alone, at_once: 1, start: || Box::pin(start()) },
-        controller::suite_alone(),
-        cluster::suite(),
-        certificates::suite(),
-        streams_jobs::suite(),
-    ];
-    suites.extend(oldest::suites());
-    harness::run(
-        suites,
-        &[
-            ("teardown::what_stowplan_has_left_is_removed_and_nothing_else", || {
-                Box::pin(teardown::what_stowplan_has_left_is_removed_and_nothing_else())
-            }),
-            ("memory::many_and_large_objects_fit_into_the_memory_limit", || {
-                Box::pin(memory::many_and_large_objects_fit_into_the_memory_limit())
-            }),
-        ],
-    )
+    let [oldest_cluster, oldest_others] = oldest::suites();
+    // In the order in which they get a control plane. Those that take longest come first.
+    harness::run(vec![
+        Part::Suite(Suite {
+            cases: Vec::new(),
+            alone: groups_alone,
+            at_once: 1,
+            start: || Box::pin(start()),
+        }),
+        Part::Suite(Suite {
+            cases: shared,
+            alone: Vec::new(),
+            at_once: 12,
+            start: || Box::pin(start()),
+        }),
+        Part::Suite(controller::suite_alone()),
+        Part::Lone("memory::many_and_large_objects_fit_into_the_memory_limit", || {
+            Box::pin(memory::many_and_large_objects_fit_into_the_memory_limit())
+        }),
+        Part::Suite(streams_jobs::suite()),
+        Part::Suite(certificates::suite()),
+        Part::Suite(cluster::suite()),
+        Part::Lone("teardown::what_stowplan_has_left_is_removed_and_nothing_else", || {
+            Box::pin(teardown::what_stowplan_has_left_is_removed_and_nothing_else())
+        }),
+        Part::Suite(oldest_others),
+        Part::Suite(oldest_cluster),
+    ])
 }
 
 /// Starts what the suites of coscheduling, controller, Katalyst and MPI need, which have nothing of
