@@ -184,7 +184,6 @@ fn own(kind: &str, name: &str, spec: &Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_chart_is_accepted_and_its_policies_and_webhooks_see_what_they_should() {
-    let _one = crate::CONTROL_PLANE.lock().await;
     let plane = start().await;
     let admin = User { plane: &plane, further: Vec::new() };
     every_object_is_accepted(&admin);

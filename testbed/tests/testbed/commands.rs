@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{CONTROL_PLANE, refused, succeeded};
+use crate::{refused, succeeded};
 
 fn testbed(arguments: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
@@ -60,7 +60,6 @@ fn up(dir: &Path) -> Child {
 
 #[test]
 fn a_detached_control_plane_lives_until_down() {
-    let _one = CONTROL_PLANE.blocking_lock();
     let dir = tempfile::tempdir().unwrap();
     let dir = &dir.path().join("it's a bed");
     let said = succeeded(&mut testbed(&["up", "--no-install", "--detach", "--nodes=2"], dir));
@@ -93,7 +92,6 @@ fn a_detached_control_plane_lives_until_down() {
 /// Three at once, so that this also shows that control planes on one machine do not meet.
 #[test]
 fn nothing_outlives_its_owner() {
-    let _one = CONTROL_PLANE.blocking_lock();
     let dir = tempfile::tempdir().unwrap();
     let [killed, interrupted, ended] =
         ["killed", "interrupted", "ended"].map(|n| dir.path().join(n));
@@ -146,7 +144,6 @@ fn becomes(command: &mut Command, wanted: impl Fn(&str) -> bool) -> String {
 
 #[test]
 fn a_pipeline_run_gets_pods_and_volumes_from_a_control_plane_that_was_left_running() {
-    let _one = CONTROL_PLANE.blocking_lock();
     let dir = tempfile::tempdir().unwrap();
     let dir = &dir.path().join("bed");
     let said = succeeded(&mut testbed(&["up", "--tekton", "--detach", "--nodes=4"], dir));
@@ -214,7 +211,6 @@ fn session_of(page: &str, is_shown: impl Fn(&str) -> bool) -> Vec<String> {
 
 #[test]
 fn the_first_steps_are_as_the_pages_say() {
-    let _one = CONTROL_PLANE.blocking_lock();
     let nodes = |said: &str| {
         let rows =
             said.lines().skip(1).map(|line| line.split_whitespace().nth(6).map(str::to_owned));

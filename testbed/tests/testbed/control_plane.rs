@@ -18,7 +18,6 @@ use testbed::wait::{Seen, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_fails_keeps_its_logs_and_says_where() {
-    let _one = crate::CONTROL_PLANE.lock().await;
     let nodes = vec![NodeSpec::new("Not_A_Name")];
     let error = ControlPlane::start(Options { nodes, ..Options::default() }).await.unwrap_err();
     let text = format!("{error:#}");
@@ -33,7 +32,6 @@ async fn a_start_that_fails_keeps_its_logs_and_says_where() {
 /// The token of an account that may edit pods, over plain HTTP: what it may not do stays forbidden.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_forwards_what_it_does_not_spoil() {
-    let _one = crate::CONTROL_PLANE.lock().await;
     let plane = ControlPlane::start(Options::default()).await.unwrap();
     let bind = ["create", "clusterrolebinding", "editor", "--clusterrole=edit"];
     crate::succeeded(plane.kubectl().args(bind).arg("--serviceaccount=default:default"));

@@ -4,7 +4,6 @@ use std::process::Command;
 
 #[test]
 fn the_demo_shows_every_constraint_a_streams_job_refusals_a_run_and_numa_nodes() {
-    let _one = crate::CONTROL_PLANE.blocking_lock();
     let said = crate::succeeded(Command::new(env!("CARGO_BIN_EXE_testbed")).arg("demo"));
     let text = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let row = |pod: &str| {

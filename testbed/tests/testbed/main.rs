@@ -19,11 +19,7 @@ mod tools;
 
 use std::process::{Command, Output};
 
-/// Held by each test that starts control planes: on two cores, one test after the other is quicker
-/// than all at once, and no wait runs into its limit.
-static CONTROL_PLANE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-/// What a command that succeeds wrote to standard output.
+/// Returns the standard output of a command, which must succeed.
 #[track_caller]
 fn succeeded(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
@@ -32,7 +28,7 @@ fn succeeded(command: &mut Command) -> String {
     stdout
 }
 
-/// What a command that fails wrote to standard error.
+/// Returns the standard error of a command, which must fail.
 #[track_caller]
 fn refused(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();

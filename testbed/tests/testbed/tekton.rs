@@ -31,7 +31,6 @@ const TOGETHER: f64 = 0.2;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_change_in_tektons_order_and_show_what_coscheduling_is_for() {
-    let _one = crate::CONTROL_PLANE.lock().await;
     let nodes = ["east", "west", "east", "west"].into_iter().zip(1..);
     let nodes = nodes.map(|(zone, number)| NodeSpec::new(&format!("node-{number}")).zone(zone));
     let options = Options { nodes: nodes.collect(), ..Options::default() };

@@ -21,7 +21,6 @@ const FROZEN: &str = "of a pod that exists cannot be";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn numa_affinity_stays_as_pods_were_created_with_it() {
-    let _one = crate::CONTROL_PLANE.lock().await;
     let plane = start().await;
     let admin = User { plane: &plane, further: Vec::new() };
     let before = pods_from_before(&admin);
