@@ -157,7 +157,7 @@ impl Part {
 pub(crate) fn run(parts: Vec<Part>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Tests that wait for their turn need a thread, too.
-    arguments.test_threads.get_or_insert(parts.iter().map(Part::tests).sum());
+    arguments.test_threads.get_or_insert_with(|| parts.iter().map(Part::tests).sum());
     let wanted = |name: &str| {
         let matches = |filter: &String| match arguments.exact {
             true => name == filter,

@@ -1,4 +1,5 @@
-//! Pods that run, on real nodes: the nodes themselves, MPI, and stowplan in pods under load.
+//! Pods that run, on real nodes: the nodes themselves, MPI, and stowplan in pods under load; and the image
+//! of stowplan.
 //!
 //! These take minutes and need root, so they run only with `STOWPLAN_REAL_NODES=1`, and without it are
 //! listed as left out.
@@ -9,6 +10,7 @@
     reason = "a harness fails and prints as tests do"
 )]
 
+mod image;
 mod mpi;
 mod nodes;
 mod service;
@@ -19,6 +21,6 @@ use std::process::ExitCode;
 
 /// Runs the suites one after the other: a machine has one cluster of real nodes at a time.
 fn main() -> ExitCode {
-    let codes = [nodes::run(), mpi::run(), service::run()];
+    let codes = [image::run(), nodes::run(), mpi::run(), service::run()];
     codes.into_iter().find(|code| *code != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
 }

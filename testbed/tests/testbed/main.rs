@@ -13,7 +13,7 @@ mod commands;
 mod control_plane;
 mod demo;
 mod image;
-mod static_image;
+mod image_command;
 mod tekton;
 mod tools;
 

@@ -1,9 +1,7 @@
 //! The image of stowplan, as `cargo testbed image` makes it: what is in it, and that its program finds
-//! the API server where there is no other file.
-//!
-//! The first run builds the program, which takes minutes.
+//! the API server where there is no other file. Real nodes run this image; these cases need none.
 
-#![expect(clippy::print_stdout, reason = "one test reports to another process")]
+#![expect(clippy::print_stdout, reason = "one case reports to another process")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
@@ -11,26 +9,47 @@ use std::io::Read as _;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
+use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::Value;
 use testbed::image::{Architecture, libc_for_tests, program};
 
-use crate::{refused, succeeded};
+use crate::suite::{self, Case};
 
-/// `testbed image` with these arguments, as cargo's environment has it, and a program that is built
-/// quickly.
+const RESOLVES: &str = "image::the_program_finds_the_api_server_by_name_and_checks_its_certificate";
+
+pub(crate) fn run() -> ExitCode {
+    let cases = vec![
+        Case::new("image::it_has_one_static_program_and_nothing_of_the_machine", |_| {
+            Box::pin(one_static_program())
+        }),
+        Case::new(RESOLVES, |_| Box::pin(finds_the_api_server())),
+    ];
+    suite::run(cases, async || Ok(()), async |(), _| ())
+}
+
+/// Builds the image with the program that is built quickly.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
     command.args(["image", "--profile=quick", "--libc", libc_for_tests()]).args(arguments);
     command
 }
 
-/// The files of a tar, by path, with their modes.
+/// Returns the standard output of a command, which must succeed.
+#[track_caller]
+fn succeeded(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let [stdout, stderr] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(status.success(), "{command:?}: {stdout}{stderr}");
+    stdout
+}
+
+/// Returns the files of a tar, by path, with their modes.
 fn files(tar: impl std::io::Read) -> BTreeMap<String, (u32, Vec<u8>)> {
     let mut files = BTreeMap::new();
     for entry in tar::Archive::new(tar).entries().unwrap() {
@@ -43,7 +62,7 @@ fn files(tar: impl std::io::Read) -> BTreeMap<String, (u32, Vec<u8>)> {
     files
 }
 
-/// The configuration and the only layer of an archive.
+/// Returns the configuration and the only layer of an archive.
 fn unpack(archive: &Path) -> (Value, Vec<u8>) {
     let files = files(File::open(archive).unwrap());
     let json = |path: &str| serde_json::from_slice::<Value>(&files[path].1).unwrap();
@@ -54,16 +73,7 @@ fn unpack(archive: &Path) -> (Value, Vec<u8>) {
     (json(docker[0]["Config"].as_str().unwrap()), layer)
 }
 
-#[test]
-fn a_commit_that_does_not_exist_is_refused_before_the_build() {
-    for revision in ["none-of-this-name", "--output=elsewhere"] {
-        let said = refused(&mut command(&[&format!("--commit={revision}")]));
-        assert!(said.contains("git") && !said.contains("building"), "{said}");
-    }
-}
-
-#[test]
-fn the_image_has_one_static_program_and_nothing_of_the_machine() {
+async fn one_static_program() -> Result<()> {
     let dir = tempfile::tempdir().unwrap();
     let [first, second] = ["first.tar", "second.tar"].map(|name| dir.path().join(name));
     let said = [&first, &second].map(|archive| {
@@ -102,61 +112,10 @@ fn the_image_has_one_static_program_and_nothing_of_the_machine() {
     let root = root(dir.path(), bytes);
     let said = succeeded(Command::new(root.join("stowplan")).arg("--version"));
     assert_eq!(said, format!("stowplan {version}\n"));
+    Ok(())
 }
 
-#[test]
-fn what_is_missing_or_wrong_is_reported_before_the_build() {
-    let dir = tempfile::tempdir().unwrap();
-    let executable = |name: &str, script: &str| {
-        let path = dir.path().join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-        path
-    };
-    let rustc = executable("rustc", &format!("echo {}", dir.path().display()));
-    let (foreign, machine) = match env::consts::ARCH {
-        "x86_64" => ("arm64", "aarch64"),
-        _ => ("amd64", "x86_64"),
-    };
-    let said = refused(command(&["--architecture", foreign]).env("RUSTC", &rustc));
-    let target = format!("{machine}-unknown-linux-{}", libc_for_tests());
-    assert!(said.contains(&format!("run `rustup target add {target}`")), "{said}");
-
-    let said = refused(command(&[]).env("RUSTC", rustc));
-    let target = format!("{}-unknown-linux-{}", env::consts::ARCH, libc_for_tests());
-    assert!(
-        said.contains(&format!("is not installed: run `rustup target add {target}`")),
-        "{said}"
-    );
-    assert!(!said.contains("building"), "{said}");
-
-    let said = refused(command(&[]).env("RUSTC", dir.path().join("none")));
-    assert!(said.contains("cannot run") && said.contains("none"), "{said}");
-
-    let name = format!("CC_{}", target.replace('-', "_"));
-    let said = refused(command(&[]).env(&name, dir.path().join("no-cc")));
-    assert!(said.contains("no-cc does not run: install one"), "{said}");
-    assert!(said.contains(&name) && !said.contains("building"), "{said}");
-
-    let here = dir.path().to_str().unwrap();
-    let cases: [(&[&str], &str); 5] = [
-        (&["--repository", "Stowplan"], "is not the name of an image"),
-        (&["--tag", "a:b"], "is not a tag"),
-        (&["--tag", ""], "is not a tag"),
-        (&["--output", "/no/such/folder/stowplan.tar"], "in no folder that exists"),
-        (&["--output", here], "is a folder"),
-    ];
-    for (arguments, wanted) in cases {
-        let said = refused(&mut command(arguments));
-        assert!(said.contains(wanted) && !said.contains("building"), "{said}");
-    }
-    for time in ["", "-1", "yesterday", "99999999999999999999"] {
-        let said = refused(command(&[]).env("SOURCE_DATE_EPOCH", time));
-        assert!(said.contains("give seconds since 1970"), "{said}");
-    }
-}
-
-/// A root file system with the program, and with what a container runtime and the kubelet add.
+/// Makes a root file system with the program, and with what a container runtime and the kubelet add.
 fn root(dir: &Path, program: &[u8]) -> PathBuf {
     let root = dir.join("root");
     let account = root.join(ACCOUNT);
@@ -176,17 +135,17 @@ fn root(dir: &Path, program: &[u8]) -> PathBuf {
 
 const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Names the root file system to the same test, started again in a network namespace.
+/// Names the root file system to the same case, started again in a network namespace.
 const INSIDE: &str = "STOWPLAN_TEST_ROOT";
 
 /// A name in `/etc/resolv.conf`'s domains, one of `/etc/hosts`, and an address.
 const SERVERS: [&str; 3] = ["kubernetes.default.svc", "api.of.hosts", "127.0.0.1"];
 
 /// In a network namespace of its own, so that port 53 and the loopback device are the test's.
-#[test]
-fn the_program_finds_the_api_server_by_name_and_checks_its_certificate() {
+async fn finds_the_api_server() -> Result<()> {
     if let Some(root) = env::var_os(INSIDE) {
-        return inside(Path::new(&root));
+        inside(Path::new(&root));
+        return Ok(());
     }
     let dir = tempfile::tempdir().unwrap();
     let archive = dir.path().join("image.tar");
@@ -202,14 +161,12 @@ fn the_program_finds_the_api_server_by_name_and_checks_its_certificate() {
         .args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""])
         .arg(env::current_exe().unwrap())
         .args(["--exact", "--nocapture"])
-        .arg(concat!(
-            "static_image::",
-            "the_program_finds_the_api_server_by_name_and_checks_its_certificate"
-        ))
+        .arg(RESOLVES)
         .env(INSIDE, &root);
     // With the name of the case, or nothing would have run inside.
     let said = succeeded(&mut unshare);
     assert!(said.contains("1 passed") && said.contains("inside: 3 servers"), "{said}");
+    Ok(())
 }
 
 fn inside(root: &Path) {
@@ -289,7 +246,7 @@ fn run_until(root: &Path, name: &str, wanted: &[&str]) -> String {
     wait_for(&server, wanted, &program)
 }
 
-/// Writes the certificate and the key of a server. The certificate of their authority.
+/// Writes the certificate and the key of a server. Returns the certificate of their authority.
 fn write_certificates(folder: &Path) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, folder.display().to_string());
@@ -303,7 +260,7 @@ fn write_certificates(folder: &Path) -> String {
     authority.pem()
 }
 
-/// A DNS server that knows the API server's address, and records what it was asked.
+/// Answers DNS queries for the API server's address, and records every name that is asked for.
 fn serve_names(asked: Arc<Mutex<BTreeSet<String>>>) {
     let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
     thread::spawn(move || {
