@@ -452,8 +452,12 @@ fn two_launchers_are_reported_and_retries_are_not() {
     world.job("launch", "launcher", &[], &over);
     assert_eq!(world.note("SeveralLaunchers"), "");
 
-    // A retry waits until the pod before it has ended.
+    // A retry waits until the pod before it has ended, unless the node is NotReady: then it may never end.
     let mut world = World::complete(1).with_objects();
+    let failed = json!({"spec": {"nodeName": "n2"}, "status": {"phase": "Failed"}});
+    let failed = pod("launch-before", "launcher", "launch", &failed);
+    world.launcher("launch-before", "launch", false).expect(&[]).add(failed);
+    world.expect(&["patch pods launch-x"]);
     world.launcher("launch-before", "launch", false).expect(&[]).node("n2", false);
     world.expect(&["patch pods launch-x"]);
 }
