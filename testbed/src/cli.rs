@@ -27,7 +27,6 @@ mod demo;
 mod down;
 mod image;
 mod imitation;
-mod pictures;
 mod up;
 
 const EXAMPLES: &str = "\
@@ -38,7 +37,6 @@ Examples:
   cargo testbed up --detach --dir /tmp/bed  in the background
   cargo testbed down --dir /tmp/bed         ends it
   cargo testbed image                       stowplan as a container image, in an archive
-  cargo testbed pictures                    draws docs/pictures, and checks them in a browser
   cargo testbed tools                       only builds the programs, once a machine";
 
 /// A Kubernetes control plane for stowplan: real API server and scheduler, fake nodes, no root.
@@ -56,7 +54,6 @@ enum Task {
     Demo(demo::Args),
     Image(image::Args),
     Imitation(imitation::Args),
-    Pictures(pictures::Args),
     /// Builds etcd, Kubernetes, kwok and helm into the cache, and prints the folder.
     Tools {
         /// Builds this release of Kubernetes too.
@@ -78,7 +75,6 @@ pub(crate) fn run() -> ExitCode {
         Task::Image(args) => image::run(&args),
         Task::Imitation(args) => imitation::run(&args),
         Task::Tools { kubernetes, real_nodes } => build_tools(kubernetes, real_nodes),
-        Task::Pictures(pictures::Args {}) => pictures::run(),
     };
     match result {
         Ok(Ended::Done) => ExitCode::SUCCESS,

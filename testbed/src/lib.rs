@@ -17,7 +17,6 @@
 //!    reports of Katalyst's agents.
 //! 7. [`image`]: container images, written without a container engine.
 //! 8. [`real`]: nodes with a kubelet, which run pods of such images.
-//! 9. [`pictures`]: the clusters of which the documents have maps.
 //!
 //! # How a test uses it
 //! Starting takes a few seconds, so a test file starts one control plane, owned by one test
@@ -52,7 +51,6 @@ mod definition;
 pub mod http;
 pub mod image;
 pub mod katalyst;
-pub mod pictures;
 mod process;
 pub mod proxy;
 pub mod real;

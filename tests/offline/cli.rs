@@ -19,6 +19,8 @@ mod check_live;
 mod map_input;
 /// `map`: the situations of the documents, in all forms.
 mod map_situations;
+/// The clusters of those.
+mod pictures;
 /// `plan`: the files it reads.
 mod plan_input;
 /// `plan`: NUMA affinity.
