@@ -165,6 +165,11 @@ mod tests {
         tokio::spawn(async move { slots.acquire(from).await })
     }
 
+    /// Waits until a connection is asked to close. The clock is paused, so a failure takes no time.
+    async fn asked_to_close(slot: &Slot) {
+        tokio::time::timeout(Duration::from_secs(60), slot.close.cancelled()).await.unwrap();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_longest_idle_connection_is_closed_for_a_new_one() {
         let slots = Slots::new(3);
@@ -178,7 +183,7 @@ mod tests {
         owed.mark_body_complete();
         held[1].activity.begin_request().mark_useful();
         let waiting = waiting(&slots, HERE);
-        held[2].close.cancelled().await;
+        asked_to_close(&held[2]).await;
         assert!(!held[0].close.is_cancelled() && !held[1].close.is_cancelled());
         // No other connection is asked to close while one is closing.
         advance(Duration::from_secs(1)).await;
@@ -198,7 +203,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!waiting.is_finished() && !slot.close.is_cancelled());
         drop(owed);
-        slot.close.cancelled().await;
+        asked_to_close(&slot).await;
         drop(slot);
         waiting.await.unwrap();
     }
@@ -215,7 +220,7 @@ mod tests {
             advance(Duration::from_secs(1)).await;
         }
         let waiting = waiting(&slots, crowd);
-        held[0].close.cancelled().await;
+        asked_to_close(&held[0]).await;
         assert!(!lone.close.is_cancelled(), "although it is idle for longer");
         held.remove(0);
         waiting.await.unwrap();
