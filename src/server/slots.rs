@@ -153,7 +153,7 @@ impl Drop for Slot {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::advance;
+    use tokio::time::{advance, timeout};
 
     use super::*;
 
@@ -167,7 +167,7 @@ mod tests {
 
     /// Waits until a connection is asked to close. The clock is paused, so a failure takes no time.
     async fn asked_to_close(slot: &Slot) {
-        tokio::time::timeout(Duration::from_secs(60), slot.close.cancelled()).await.unwrap();
+        timeout(Duration::from_secs(60), slot.close.cancelled()).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -42,3 +42,16 @@ pub async fn until<T>(
         }
     }
 }
+
+/// Tries something that works once a file or a socket is closed everywhere. A process that another test is just
+/// starting has copies of all of them for a moment, until it runs its program.
+#[cfg(test)]
+pub(crate) fn once_closed<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..500 {
+        if let Some(done) = attempt() {
+            return done;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not within five seconds");
+}

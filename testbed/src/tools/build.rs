@@ -364,7 +364,9 @@ mod tests {
         for name in [&other, &stale] {
             fs::create_dir(cache.join(name)).unwrap();
         }
-        assert_eq!(prune(cache, "", &own, &in_use), [&*building], "and none of another recipe");
+        let prune_some = || Some(prune(cache, "", &own, &in_use)).filter(|names| !names.is_empty());
+        let pruned = crate::wait::once_closed(prune_some);
+        assert_eq!(pruned, [&*building], "and none of another recipe");
         assert_eq!(prune(cache, "", &own, &in_use), Vec::<String>::new());
         assert_eq!(prune(cache, "nodes-", &other, &in_use), [stale]);
         assert!(cache.join(own).is_dir() && cache.join(other).is_dir());
