@@ -18,7 +18,7 @@
 //! UID, a version, a free name), and by then the watch may have shown that the write is no longer
 //! needed. A pause ends early if a different write to the object is planned.
 //!
-//! [`turns`]: which write is next. [`pause`]: how long writes to an object are paused. [`writer`]: one write, from the precondition
+//! [`turns`]: which write is next. [`creations`]: which ones wait for the View. [`pause`]: how long writes to an object are paused. [`writer`]: one write, from the precondition
 //! to the events. [`request`] and [`answer`]: HTTP. [`content`]: generated keys. [`limit`]: requests per second. [`audience`]:
 //! the objects that the events are about. [`reports`]: events without a write. The executor knows no system: an [`Action`] contains
 //! everything that differs between systems.
@@ -26,6 +26,7 @@
 mod answer;
 mod audience;
 mod content;
+mod creations;
 mod limit;
 mod pause;
 mod reports;
@@ -49,6 +50,7 @@ use crate::cluster::Cluster;
 use crate::systems::plan::{Action, Target, Write};
 use crate::telemetry::Metrics;
 use answer::Outcome;
+use creations::Creations;
 use pause::{Pause, Trouble};
 use reports::Reports;
 use turns::Turns;
@@ -65,8 +67,9 @@ pub(crate) struct Executor {
     waiting: Turns,
     /// The writes in flight. Tasks of their own, so that they proceed while a plan is computed.
     running: JoinSet<Done>,
-    /// The targets of `running`, and whether they are created.
-    busy: HashMap<Target, bool>,
+    /// The targets of `running`.
+    busy: HashSet<Target>,
+    creations: Creations,
     paused: HashMap<Target, Pause>,
     round: Arc<Round>,
     reports: Reports,
@@ -96,7 +99,8 @@ impl Executor {
             writer: Arc::new(writer),
             waiting: Turns::default(),
             running: JoinSet::new(),
-            busy: HashMap::new(),
+            busy: HashSet::new(),
+            creations: Creations::default(),
             paused: HashMap::new(),
             round: Arc::new(Round::beginning_at(Instant::now())),
             reports: Reports::default(),
@@ -112,8 +116,14 @@ impl Executor {
         let planned: HashSet<Target> = actions.iter().map(|action| action.target.clone()).collect();
         self.paused.retain(|target, pause| now < pause.until || planned.contains(target));
         let (mut waiting, mut reports) = (Vec::new(), Vec::new());
-        let mut unfinished = self.busy.keys().filter(|target| !planned.contains(target)).count();
-        let unseen = self.unseen(&planned, now);
+        let mut unfinished = self.busy.iter().filter(|target| !planned.contains(target)).count();
+        let (busy, paused) = (&self.busy, &self.paused);
+        self.creations.plan(&actions, |target| {
+            let may_be_unseen = |pause: &Pause| {
+                now < pause.until && pause.may_have_created() && planned.contains(target)
+            };
+            busy.contains(target) || paused.get(target).is_some_and(may_be_unseen)
+        });
         for action in actions {
             if matches!(action.write, Write::None) {
                 reports.push(action);
@@ -121,7 +131,7 @@ impl Executor {
             }
             unfinished += 1;
             // A plan after the write in flight will contain it again.
-            if self.busy.contains_key(&action.target) {
+            if self.busy.contains(&action.target) {
                 continue;
             }
             match self.paused.get(&action.target) {
@@ -131,30 +141,15 @@ impl Executor {
                 Some(pause) if now < pause.until => continue,
                 _ => {}
             }
-            if matches!(action.write, Write::Create(_)) && unseen.contains(&action.target.namespace)
-            {
-                continue;
+            if !self.creations.must_wait(&action.target) {
+                waiting.push(action);
             }
-            waiting.push(action);
         }
         for action in self.reports.take(reports, now) {
             self.writer.record_events_once(&action);
         }
         self.waiting.replace(waiting);
         self.writer.metrics.controller_actions.set(i64::try_from(unfinished).unwrap_or(i64::MAX));
-    }
-
-    /// Returns the namespaces with a creation that is in flight, or that may have succeeded although the
-    /// View does not show the object: then it is planned again. A plan that was made without this object
-    /// creates no other one there. Of two groups that share a claim, for example, each is the first in a
-    /// plan that does not know the other.
-    fn unseen(&self, planned: &HashSet<Target>, now: Instant) -> HashSet<Box<str>> {
-        let in_flight = self.busy.iter().filter(|(_, creates)| **creates).map(|(target, _)| target);
-        let paused = self.paused.iter().filter(|(target, pause)| {
-            now < pause.until && pause.may_have_created() && planned.contains(target)
-        });
-        let unseen = in_flight.chain(paused.map(|(target, _)| target));
-        unseen.map(|target| target.namespace.clone()).collect()
     }
 
     /// Whether planned writes have not been started.
@@ -191,11 +186,12 @@ impl Executor {
             && let Some(action) = self.waiting.next()
         {
             // If a plan contains two writes to an object, the second waits for the next plan.
-            if self.busy.contains_key(&action.target) {
+            if !self.busy.insert(action.target.clone()) {
                 continue;
             }
-            let creates = matches!(action.write, Write::Create(_));
-            self.busy.insert(action.target.clone(), creates);
+            if matches!(action.write, Write::Create(_)) {
+                self.creations.start(&action.target);
+            }
             let (writer, round) = (Arc::clone(&self.writer), Arc::clone(&self.round));
             let was_refused = self.paused.get(&action.target).is_some_and(Pause::is_refusal);
             self.running.spawn(async move {

@@ -309,45 +309,38 @@ async fn a_creation_or_deletion_is_not_repeated_before_the_watch_shows_it() {
 /// Two new groups that share a claim may each be the first, as long as a plan knows only one of them.
 #[tokio::test(start_paused = true)]
 async fn a_creation_waits_until_the_view_shows_those_of_earlier_plans() {
-    let mut bench = bench(|_| Reply::Late(201, json!({})));
     let create = |name: &str| {
         let write = Write::Create(json!({"metadata": {"name": name}}));
         Action::new(target(WIDGET, name), write, Vec::new())
     };
     let named = |names: &str| names.split(' ').map(create).collect::<Vec<_>>();
+    let start = |bench: &mut Bench, actions: Vec<Action>| {
+        bench.executor.take(actions);
+        bench.executor.start_writes();
+        bench.executor.running.len()
+    };
+    let mut bench = bench(|_| Reply::Late(201, json!({})));
     let mut elsewhere = create("z");
     elsewhere.target.namespace = "other".into();
-    let mut start = |actions: Vec<Action>| {
-        bench.executor.take(actions);
-        bench.executor.start_writes();
-        bench.executor.running.len()
-    };
-    assert_eq!(start(named("p q")), 2, "one plan knows both");
-    let others = [label("n1", "y"), elsewhere];
-    assert_eq!(start([named("p q r"), others.to_vec()].concat()), 4, "r is not started");
-    for _ in 0..4 {
+    // One plan knows the first ten, of which eight are in flight at once.
+    let first = "a b c d e f g h p q";
+    assert_eq!(start(&mut bench, named(first)), CONCURRENCY);
+    let all = [named(first), named("r"), vec![label("n1", "y"), elsewhere]].concat();
+    assert_eq!(start(&mut bench, all), CONCURRENCY);
+    while bench.executor.has_waiting() || !bench.executor.running.is_empty() {
         bench.executor.next().await;
     }
-    let mut start = |actions: Vec<Action>| {
-        bench.executor.take(actions);
-        bench.executor.start_writes();
-        bench.executor.running.len()
-    };
-    assert_eq!(start(named("p r")), 0, "the View does not show p");
-    assert_eq!(start(named("r")), 1);
+    assert_eq!(bench.sent("POST").len(), 11);
+    assert!(bench.sent("POST").iter().all(|call| call.body["metadata"]["name"] != "r"));
+    assert_eq!(start(&mut bench, named("a r")), 0, "the View does not show a");
+    assert_eq!(start(&mut bench, named("r")), 1);
 
-    // A creation without an answer may have been carried out.
-    let mut bench = self::bench(|_| Reply::status(500, "no"));
-    bench.carry_out(named("p")).await;
-    bench.executor.take(named("p r"));
-    bench.executor.start_writes();
-    assert_eq!(bench.executor.running.len(), 0);
-    // A refused one was not, and holds up no other.
-    let mut bench = self::bench(|_| Reply::status(403, "no"));
-    bench.carry_out(named("p")).await;
-    bench.executor.take(named("p r"));
-    bench.executor.start_writes();
-    assert_eq!(bench.executor.running.len(), 1);
+    // A creation without an answer may have been carried out. A refused one holds up no other.
+    for (answer, running) in [(500, 0), (403, 1)] {
+        let mut bench = self::bench(move |_| Reply::status(answer, "no"));
+        bench.carry_out(named("p")).await;
+        assert_eq!(start(&mut bench, named("p r")), running, "{answer}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
