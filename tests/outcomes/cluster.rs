@@ -41,7 +41,7 @@ const ALONE: &[Case] = cases! { cluster,
         the_decision_is_in_the_audit_log,
         pods_that_missed_the_webhook_are_found_in_the_audit_log;
     load:
-        a_restart_fails_no_creation, a_mass_start_is_placed_within_two_seconds_each;
+        a_restart_fails_no_creation, a_mass_start_is_placed;
 };
 
 /// Without a controller, which would serve the pools that these cases leave unserved, and with an audit
