@@ -18,8 +18,8 @@
 //! UID, a version, a free name), and by then the watch may have shown that the write is no longer
 //! needed. A pause ends early if a different write to the object is planned.
 //!
-//! [`turns`]: which write is next. [`creations`]: which ones wait for the View. [`pause`]: how long writes to an object are paused. [`writer`]: one write, from the precondition
-//! to the events. [`request`] and [`answer`]: HTTP. [`content`]: generated keys. [`limit`]: requests per second. [`audience`]:
+//! [`turns`]: which write is next. [`creations`]: which ones wait for the View. [`pause`]: how long writes to an
+//! object are paused. [`writer`]: one write, from the precondition to the events. [`request`] and [`answer`]: HTTP. [`content`]: generated keys. [`limit`]: requests per second. [`audience`]:
 //! the objects that the events are about. [`reports`]: events without a write. The executor knows no system: an [`Action`] contains
 //! everything that differs between systems.
 
@@ -120,7 +120,7 @@ impl Executor {
         let (busy, paused) = (&self.busy, &self.paused);
         self.creations.plan(&actions, |target| {
             let may_be_unseen = |pause: &Pause| {
-                now < pause.until && pause.may_have_created() && planned.contains(target)
+                now < pause.until && pause.may_have_succeeded() && planned.contains(target)
             };
             busy.contains(target) || paused.get(target).is_some_and(may_be_unseen)
         });

@@ -19,7 +19,7 @@ mod check_live;
 mod map_input;
 /// `map`: the situations of the documents, in all forms.
 mod map_situations;
-/// The clusters of those.
+/// `map`: the clusters of these situations.
 mod pictures;
 /// `plan`: the files it reads.
 mod plan_input;

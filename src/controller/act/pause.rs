@@ -5,7 +5,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
-use crate::systems::plan::{Action, Write};
+use crate::systems::plan::Action;
 
 /// The pause after a creation or deletion, unless the watch shows its result earlier.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
@@ -67,11 +67,10 @@ impl Pause {
         Self { action, until, trouble: Some((trouble, pauses)) }
     }
 
-    /// Returns whether the write was a creation that has succeeded, or may have.
-    pub(super) fn may_have_created(&self) -> bool {
+    /// Returns whether the creation or deletion has succeeded, or may have.
+    pub(super) fn may_have_succeeded(&self) -> bool {
         let trouble = self.trouble.as_ref().map(|(trouble, _)| *trouble);
-        matches!(self.action.write, Write::Create(_))
-            && matches!(trouble, None | Some(Trouble::Unsure))
+        matches!(trouble, None | Some(Trouble::Unsure))
     }
 
     /// Whether the API server refused the write.

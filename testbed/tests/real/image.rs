@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, thread};
@@ -17,8 +17,10 @@ use std::{env, thread};
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::Value;
-use testbed::image::{Architecture, libc_for_tests, program};
+use testbed::command::text;
+use testbed::image::{Architecture, program};
 
+use crate::stowplan_image::command;
 use crate::suite::{self, Case};
 
 const RESOLVES: &str = "image::the_program_finds_the_api_server_by_name_and_checks_its_certificate";
@@ -31,22 +33,6 @@ pub(crate) fn run() -> ExitCode {
         Case::new(RESOLVES, |_| Box::pin(finds_the_api_server())),
     ];
     suite::run(cases, async || Ok(()), async |(), _| ())
-}
-
-/// Builds the image with the program that is built quickly.
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
-    command.args(["image", "--profile=quick", "--libc", libc_for_tests()]).args(arguments);
-    command
-}
-
-/// Returns the standard output of a command, which must succeed.
-#[track_caller]
-fn succeeded(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let [stdout, stderr] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    assert!(status.success(), "{command:?}: {stdout}{stderr}");
-    stdout
 }
 
 /// Returns the files of a tar, by path, with their modes.
@@ -78,7 +64,7 @@ async fn one_static_program() -> Result<()> {
     let [first, second] = ["first.tar", "second.tar"].map(|name| dir.path().join(name));
     let said = [&first, &second].map(|archive| {
         let mut command = command(&["--output", archive.to_str().unwrap()]);
-        succeeded(command.env("SOURCE_DATE_EPOCH", "1700000000"))
+        text(command.env("SOURCE_DATE_EPOCH", "1700000000")).unwrap()
     });
     assert!(fs::read(&first).unwrap() == fs::read(&second).unwrap(), "the archives differ");
     let version = env!("CARGO_PKG_VERSION");
@@ -110,7 +96,7 @@ async fn one_static_program() -> Result<()> {
     assert_eq!(program::find_path(bytes, &folders), None);
 
     let root = root(dir.path(), bytes);
-    let said = succeeded(Command::new(root.join("stowplan")).arg("--version"));
+    let said = text(Command::new(root.join("stowplan")).arg("--version"))?;
     assert_eq!(said, format!("stowplan {version}\n"));
     Ok(())
 }
@@ -149,7 +135,7 @@ async fn finds_the_api_server() -> Result<()> {
     }
     let dir = tempfile::tempdir().unwrap();
     let archive = dir.path().join("image.tar");
-    succeeded(&mut command(&["--output", archive.to_str().unwrap()]));
+    text(&mut command(&["--output", archive.to_str().unwrap()]))?;
     let (_, layer) = unpack(&archive);
     let root = root(dir.path(), &files(&*layer)["stowplan"].1);
 
@@ -164,7 +150,7 @@ async fn finds_the_api_server() -> Result<()> {
         .arg(RESOLVES)
         .env(INSIDE, &root);
     // With the name of the case, or nothing would have run inside.
-    let said = succeeded(&mut unshare);
+    let said = text(&mut unshare)?;
     assert!(said.contains("1 passed") && said.contains("inside: 3 servers"), "{said}");
     Ok(())
 }

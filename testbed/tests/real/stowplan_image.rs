@@ -7,11 +7,17 @@ use std::{env, fs};
 use anyhow::{Context as _, Result, ensure};
 use testbed::image::libc_for_tests;
 
+/// Returns `testbed image` with these arguments, which builds the program quickly.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
+    command.args(["image", "--profile=quick", "--libc", libc_for_tests()]).args(arguments);
+    command
+}
+
 /// Builds it, with further arguments of `testbed image`. Returns the archive.
 pub(crate) fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
     let archive = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.tar"));
-    let status = Command::new(env!("CARGO_BIN_EXE_testbed"))
-        .args(["image", "--profile=quick", "--libc", libc_for_tests(), "--output"])
+    let status = command(&["--output"])
         .arg(&archive)
         .args(arguments)
         .stdin(Stdio::null())

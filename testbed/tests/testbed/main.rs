@@ -22,10 +22,7 @@ use std::process::{Command, Output};
 /// Returns the standard output of a command, which must succeed.
 #[track_caller]
 fn succeeded(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let [stdout, stderr] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    assert!(status.success(), "{command:?}: {stdout}{stderr}");
-    stdout
+    testbed::command::text(command).unwrap()
 }
 
 /// Returns the standard error of a command, which must fail.

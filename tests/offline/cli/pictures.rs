@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 pub(super) struct Situation {
     /// The name of the picture's file, without its extension.
     pub(super) name: &'static str,
-    /// The arguments that name the cluster's files. Without them it is on standard input.
+    /// What follows `--cluster`: files, or `-` for standard input.
     pub(super) cluster: &'static str,
     /// The number of nodes of the cluster on standard input.
     nodes: usize,
