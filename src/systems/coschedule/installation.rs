@@ -119,11 +119,9 @@ mod tests {
 
     #[test]
     fn tektons_assistant_has_to_be_off() {
-        let settings = |flag: Option<&str>| -> BTreeMap<String, String> {
-            flag.map(|value| (FLAG.to_owned(), value.to_owned())).into_iter().collect()
-        };
-        let (off, on, absent) =
-            (settings(Some("Disabled")), settings(Some("pipelineruns")), settings(None));
+        let [off, on] = ["Disabled", "pipelineruns"]
+            .map(|flag| BTreeMap::from([(FLAG.to_owned(), flag.to_owned())]));
+        let absent = BTreeMap::new();
         let [old, new, unnamed] =
             ["v0.70.1", "v1.15.0", "devel"].map(|version| vec![definition(version)]);
         use State::{Ok as Fine, Problem, Unknown, Warning};

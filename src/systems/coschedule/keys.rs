@@ -125,21 +125,6 @@ pub fn provisioned(claim: &str, placeholder: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::systems::coschedule::kinds::pipeline_run::claim_name;
-
-    #[test]
-    fn names_match_those_of_tekton() {
-        assert_eq!(claim_name(Some("pvc1"), "myws1", "taskrun1"), "pvc1-ad02547921");
-        assert_eq!(claim_name(None, "foo", ""), "pvc-2c26b46b68");
-        assert_eq!(claim_name(None, "test-workspace-vct", ""), "pvc-b9eea16dce");
-        let long = "master-pipeline-700-generic-feature-execution-15943-error-handle";
-        let claim = claim_name(Some(long), "my-workspace", "uid-1234");
-        assert_eq!(claim.len(), 75);
-        assert_eq!(
-            provisioned(&claim, "affinity-assistant-0b79942a50"),
-            "master-pipeline-700-generic-feature-execution-15943--2d329a96ae-affinity-assistant-0b79942a50-0"
-        );
-    }
 
     /// A claim's name may have dots, a volume's may not.
     #[test]

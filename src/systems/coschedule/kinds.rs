@@ -6,7 +6,7 @@ pub(crate) mod member;
 pub(crate) mod mounts;
 pub(crate) mod namespace;
 pub(crate) mod pipeline;
-pub(crate) mod pipeline_run;
+pub mod pipeline_run;
 pub(crate) mod placeholder;
 pub(crate) mod storage;
 pub(crate) mod task_run;

@@ -179,26 +179,3 @@ fn parse_allowed(
     allowed.dedup();
     Err(BadMode { object: object(), value: value.into(), allowed })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_names_of_the_tep_are_modes() {
-        for (text, mode) in MODES {
-            assert_eq!(read(text), Some(mode));
-            assert_eq!(word(mode), text);
-        }
-        let long = "x".repeat(262_144);
-        for text in ["", "Workspaces", "workspace", "pipelinerun", "disabled ", "é", &long] {
-            let bad = parse(text, String::new).expect_err(text);
-            let finding = bad.finding();
-            assert_eq!(finding.reason, Reason::InvalidMode);
-            assert!(
-                finding.remedy.contains("disabled, workspaces, pipelineruns, isolate-pipelinerun")
-            );
-            assert!(finding.problem.len() < 300);
-        }
-    }
-}

@@ -210,10 +210,8 @@ mod tests {
 
     #[test]
     fn a_plan_needs_the_label_of_members() {
-        for (labels, is_read) in
-            [(Some((MEMBER, "p")), true), (Some((MEMBER, "q")), false), (None, false)]
-        {
-            let labels = labels.map(|(key, value)| [(key.to_owned(), value.to_owned())].into());
+        for (label, is_read) in [(Some("p"), true), (Some("q"), false), (None, false)] {
+            let labels = label.map(|label| [(MEMBER.to_owned(), label.to_owned())].into());
             let annotations = Some([(PLAN.to_owned(), PodPlan::default().text())].into());
             let metadata = ObjectMeta { labels, annotations, ..ObjectMeta::default() };
             let read = PodPlan::read(&metadata, "p");

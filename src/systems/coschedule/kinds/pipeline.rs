@@ -198,7 +198,7 @@ mod tests {
         let found = read(&json!({
             "tasks": [
                 {"name": "a", "workspaces": [{"name": "source", "workspace": "ws"}, {"name": "ws"}]},
-                {"name": "b", "workspaces": [{"name": "cache"}]},
+                {"name": "b", "workspaces": [{"name": "cache"}], "pipelineSpec": null},
                 {"name": "c", "workspaces": [{"name": "own", "workspace": "ws"}],
                  "taskSpec": {"steps": [step], "workspaces": [{"name": "own"}]}},
             ],
@@ -226,17 +226,6 @@ mod tests {
         }));
         assert_eq!(found.problem, None);
         assert_eq!(each(&found, |task| &task.mounted), ["c1 c2", "", "", "", "", "c1"]);
-    }
-
-    #[test]
-    fn a_task_may_be_a_pipeline() {
-        for (spec, nested) in [
-            (json!({"tasks": [{"name": "a", "pipelineRef": {"name": "p"}}]}), true),
-            (json!({"finally": [{"name": "a", "pipelineSpec": {}}]}), true),
-            (json!({"tasks": [{"name": "a", "pipelineSpec": null}]}), false),
-        ] {
-            assert_eq!(read(&spec).pipeline.nested, nested, "{spec}");
-        }
     }
 
     #[test]

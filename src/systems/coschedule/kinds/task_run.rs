@@ -219,20 +219,16 @@ mod tests {
     #[test]
     fn the_claims_of_workspaces_are_read() {
         let long = "x".repeat(262_144);
-        let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
-        let wrong = |name: Value| json!({"persistentVolumeClaim": {"claimName": name}});
+        let claim = |name: Value| json!({"persistentVolumeClaim": {"claimName": name}});
         let of = |workspaces: Value| json!({"workspaces": workspaces});
         for (spec, expected) in [
-            (json!(null), &[][..]),
-            (json!("x"), &[]),
-            (json!([]), &[]),
-            (of(json!(null)), &[]),
+            (of(json!(null)), &[][..]),
             (of(json!("w")), &[]),
             (of(json!([])), &[]),
             (of(json!([7, null, {}, {"name": "w"}, {"persistentVolumeClaim": null}])), &[]),
-            (of(json!([wrong(json!(7)), wrong(json!(null))])), &[]),
-            (of(json!([claim("b"), claim("a"), claim("b")])), &["a", "b"]),
-            (of(json!([claim("é"), claim(&long)])), &[&long, "é"]),
+            (of(json!([claim(json!(7)), claim(json!(null))])), &[]),
+            (of(json!([claim(json!("b")), claim(json!("a")), claim(json!("b"))])), &["a", "b"]),
+            (of(json!([claim(json!("é")), claim(json!(long))])), &[&long, "é"]),
         ] {
             let object = serde_json::from_value(json!({"spec": spec})).unwrap();
             let read = TaskRun::read(&object).claims;

@@ -5,8 +5,8 @@ use crate::placement::object::Object;
 use crate::systems;
 use crate::systems::coschedule::owner::concerns;
 use crate::systems::coschedule::resources::TASK_RUN;
-use crate::systems::test_objects::{controlled_by, view_of, watch};
-use crate::view::{ControllerState, Scope};
+use crate::systems::test_objects::{controlled_by, view_of};
+use crate::view::ControllerState;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const BY_NODE: &str = "coschedule: {binding: node}";
@@ -54,22 +54,15 @@ fn with_a_term() -> Value {
     json!({"affinity": {"podAffinity": {REQUIRED: [term]}}})
 }
 
-fn of_nodes(terms: &Value) -> Value {
-    json!({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}})
-}
-
-fn tolerating_a_cordon(effect: &str) -> Value {
-    json!({"tolerations": [
-        {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": effect}]})
-}
-
 #[test]
 fn without_a_controller_no_pod_waits_for_it() {
     let (plain, with_a_term) = (grouped(&json!({})), grouped(&with_a_term()));
-    let tolerant = grouped(&tolerating_a_cordon("NoSchedule"));
+    let cordon = json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists"});
+    let tolerant = grouped(&json!({"tolerations": [cordon]}));
     let not_n1 =
         json!([{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}]);
-    let elsewhere = grouped(&of_nodes(&not_n1));
+    let not_n1 = json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": not_n1}}});
+    let elsewhere = grouped(&json!({"affinity": not_n1}));
     let mut placed = grouped(&json!({"schedulingGates": [{"name": keys::GATE}]}));
     placed["metadata"]["labels"] = json!({keys::MEMBER: keys::of_native("ci", "g")});
     let on = |cordoned: bool| vec![node(cordoned), placeholder_pod()];
@@ -116,28 +109,6 @@ fn without_a_controller_parked_claims_are_still_replaced() {
     };
     assert_eq!((from, to), (&claim, &keys::provisioned(&claim, &keys::of_run("r", "w"))));
     assert_eq!((outcome.warnings.len(), outcome.holds.len()), (1, 0));
-}
-
-/// A pod that requires an ineligible node would wait for ever, whereas a gate waits until the placeholder
-/// has moved. Nodes that are open, cordoned or not known: `fixtures/coschedule/node-*`.
-#[test]
-fn a_pod_requires_by_name_only_an_eligible_node() {
-    let of_arch = |arch: &str| json!({"matchExpressions": [{"key": "arch", "operator": "In", "values": [arch]}]});
-    let selecting = |key: &str, value: &str| json!({"nodeSelector": {key: value}});
-    let (arm, any) = (of_arch("arm64"), json!([of_arch("arm64"), of_arch("amd64")]));
-    for (what, cordoned, spec, expected) in [
-        ("only NoExecute is tolerated", true, tolerating_a_cordon("NoExecute"), GATED),
-        ("its node selector", false, selecting("arch", "amd64"), "label, node"),
-        ("another arch", false, selecting("arch", "arm64"), GATED),
-        ("an unknown label", false, selecting("disk", "ssd"), GATED),
-        ("one of its terms", false, of_nodes(&any), "label, node"),
-        ("none of its terms", false, of_nodes(&json!([arm])), GATED),
-        ("terms that select no node", false, of_nodes(&json!([{}])), "label, node"),
-    ] {
-        let mut view = view_of([placeholder_pod()]);
-        watch(&mut view, node(cordoned), Scope::Controller);
-        assert_eq!(summary(&admit(&grouped(&spec), &view, BY_NODE)), expected, "{what}");
-    }
 }
 
 /// A placeholder whose template says otherwise than its pod leaves its node soon.

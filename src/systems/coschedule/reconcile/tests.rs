@@ -12,8 +12,15 @@ mod simulator;
 
 use serde_json::{Value, json};
 
-use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::view::Name;
+use super::*;
+use crate::kubernetes::REQUIRED;
+use crate::policy::Repair;
+use crate::simulation::Pace;
+use crate::systems::coschedule::keys;
+use crate::systems::coschedule::kinds::placeholder::Placeholder;
+use crate::systems::coschedule::policy::Volumes;
+use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
+use crate::view::resource::POD;
 use simulator::{NAMESPACE, World};
 
 /// Long enough for everything that is waited for.
@@ -43,11 +50,15 @@ fn grouped(nodes: &[&str]) -> World {
     world
 }
 
+/// What the View has of a placeholder.
+fn known<'w>(world: &'w mut World, of: &str) -> &'w Placeholder {
+    let name = Name::new(NAMESPACE, &world.placeholder(of));
+    world.view().placeholder(&name).unwrap()
+}
+
 /// Whether the template of a placeholder holds it where members are.
 fn is_held(world: &mut World, of: &str) -> bool {
-    let name = Name::new(NAMESPACE, &world.placeholder(of));
-    let plan = world.view().placeholder(&name).unwrap().plan.as_ref();
-    plan.is_some_and(|plan| plan.held)
+    known(world, of).plan.as_ref().is_some_and(|plan| plan.held)
 }
 
 /// A pod template that tolerates every taint.

@@ -1,7 +1,5 @@
 //! Which of the groups that share a claim leads.
 
-use serde_json::json;
-
 use super::*;
 
 /// A run whose tasks use the workspaces `w` and `v` together, and `x`.

@@ -1,7 +1,5 @@
 //! Groups of runs whose placeholders exist: they keep their names, whatever becomes of the Pipeline.
 
-use serde_json::json;
-
 use super::*;
 
 fn keys_and_names(made: &Groups) -> Vec<(Box<str>, Box<str>)> {
@@ -12,22 +10,14 @@ fn keys_and_names(made: &Groups) -> Vec<(Box<str>, Box<str>)> {
 /// placeholders, and no run waits for the Pipeline.
 #[test]
 fn without_the_pipeline_existing_placeholders_decide_the_groups() {
-    let [a, b, x] = ["a", "b", "x"].map(|workspace| claim_name(None, workspace, UID));
+    let [a, b] = ["a", "b"].map(|workspace| claim_name(None, workspace, UID));
     let with = |others: &[Value]| {
         let document = run_of_p("a b c=c1 x:many");
         groups(&document, &[others, &storage("c1")].concat(), "workspaces")
     };
     let sets = [placeholder("a", &[&a], &[]), placeholder("b", &["c1"], &[&b])];
-    let known = with(&[&sets[..], &[pipeline("1:a 2:b,c 3:x")]].concat());
-    assert_eq!(summarize(&known), "a: @ / 1; b: @ c1 / 2");
     let gone = with(&sets);
-    assert_eq!(summarize(&gone), "a: @ /; b: @ c1 /");
-    assert_eq!((keys_and_names(&gone), gone.awaited.len()), (keys_and_names(&known), 0));
-    for (task, claim, key) in
-        [(None, &*a, "a"), (None, &b, "b"), (None, "c1", "b"), (Some("3"), &x, "free")]
-    {
-        assert_eq!(group_of(&gone, task, &[claim], &[]), key, "{claim}");
-    }
+    assert_eq!((&*summarize(&gone), gone.awaited.len()), ("a: @ /; b: @ c1 /", 0));
     // A workspace without a placeholder is a group of its own.
     let some = with(&sets[..1]);
     assert_eq!((&*summarize(&some), some.awaited.len()), ("a: @ /; b: @ c1 /", 0));
@@ -118,20 +108,6 @@ fn recorded_groups_are_those_that_were_derived() {
             assert!(gone.awaited.is_empty(), "{mode}: {:?}", gone.awaited);
         }
     }
-}
-
-#[test]
-fn a_recorded_group_is_still_split_when_its_volumes_are_created_apart() {
-    let document = run("1=c1 2=c2 3", "x:1,2,3 y:2");
-    let one = groups(&document, &storage("c1 c2"), "workspaces");
-    assert_eq!(summarize(&one), "1: c1 c2 @ / x y");
-    let bound = [storage("c1@v1 c2@v2 v1=1 v2=2"), placeholders_of(&one)].concat();
-    let split = groups(&document, &bound, "workspaces");
-    assert_eq!(summarize(&split), "1: c1 @ / x; 2: c2 / y");
-    assert_eq!(split.conflicts.len(), 1);
-    // The second placeholder exists, and the first one's record still has both claims.
-    let both = [&bound[..], &placeholders_of(&split)[1..]].concat();
-    assert_eq!(groups(&document, &both, "workspaces"), split);
 }
 
 #[test]

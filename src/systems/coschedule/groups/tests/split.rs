@@ -1,7 +1,5 @@
 //! What cannot be on one node is split.
 
-use serde_json::json;
-
 use super::*;
 
 #[test]
@@ -60,12 +58,10 @@ fn tasks_that_select_different_nodes_are_split_unless_they_share_a_claim() {
     assert_eq!(summary(&shared, &[], "workspaces"), "a: @ / y z");
 
     // A claim that needs one node is shared.
-    let bound_together = document("a", "x:a y:a");
     for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
-        let made = groups(&bound_together, &[], mode);
-        assert_eq!(made.groups.len(), 1, "{mode}");
-        let conflicts = conflicts(&made);
-        let [conflict] = conflicts.as_slice() else { panic!("{mode}: {conflicts:?}") };
+        let made = groups(&document("a", "x:a y:a"), &[], mode);
+        assert_eq!((made.groups.len(), made.conflicts.len()), (1, 1), "{mode}");
+        let conflict = made.conflicts[0].to_string();
         let start = "task x asks for nodes with arch=amd64 and task y for arch=arm64";
         assert!(conflict.starts_with(start), "{conflict}");
         assert!(made.groups[0].node_selector.is_empty());
@@ -84,26 +80,22 @@ fn a_claim_that_a_result_names_splits_a_group_if_its_volume_is_elsewhere() {
     let others = storage("v1=1 v2=2 first@v1 later@v2 near@v1 wide:many");
     let of = "f=first w=$(tasks.a.results.claim)";
     let (apart, both) = ("a:f b:w c:f", "a:f b:w,f");
-    let on_several = "so the run is on several nodes";
+    let on_several = Some("so the run is on several nodes");
+    let b = |claim: &str| vec![task_run("b", &[claim])];
+    let both_known = vec![task_run("a", &["first"]), task_run("b", &["first", "later"])];
     for (mode, tasks, task_runs, expected, conflict) in [
         // Without a TaskRun the claim is not known yet.
         ("pipelineruns", apart, vec![], ": first? / a b c", None),
-        (
-            "pipelineruns",
-            apart,
-            vec![task_run("b", &["later"])],
-            ": first / a c; w: later / b",
-            Some(on_several),
-        ),
-        ("pipelineruns", apart, vec![task_run("b", &["near"])], ": first near / a b c", None),
+        ("pipelineruns", apart, b("later"), ": first / a c; w: later / b", on_several),
+        ("pipelineruns", apart, b("near"), ": first near / a b c", None),
         (
             "workspaces",
             both,
-            vec![task_run("a", &["first"]), task_run("b", &["first", "later"])],
+            both_known,
             "f: first / a b; w: later /",
             Some("and task b uses both"),
         ),
-        ("workspaces", apart, vec![task_run("b", &["wide"])], "f: first / a c", None),
+        ("workspaces", apart, b("wide"), "f: first / a c", None),
         // A task that the pipeline does not have.
         ("pipelineruns", apart, vec![task_run("x", &["later"])], ": first? / a b c", None),
     ] {
@@ -135,7 +127,8 @@ fn a_claim_that_a_result_names_is_awaited() {
     let document = run("f w=$(tasks.a.results.claim)", "a:f b:w");
     let mut others = vec![task_run("b", &["later"])];
     let made = groups(&document, &others, "pipelineruns");
-    assert_eq!(awaited(&made), ["PersistentVolumeClaim ci/later"]);
+    let [awaited] = &*made.awaited else { panic!("{:?}", made.awaited) };
+    assert_eq!(awaited.to_string(), "PersistentVolumeClaim ci/later");
     others.extend(storage("later"));
     assert!(groups(&document, &others, "pipelineruns").awaited.is_empty());
 }

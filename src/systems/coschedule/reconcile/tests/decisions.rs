@@ -1,14 +1,8 @@
 //! The next step for a placeholder, as a table; and forged plans and records.
 
-use serde_json::{Value, json};
-
-use super::simulator::{NAMESPACE, World};
-use super::{LONG, SOON, begun};
+use super::*;
 use crate::simulation::CONTROLLER;
 use crate::systems::coschedule::keys::{PLAN, RECORD};
-use crate::systems::coschedule::reconcile::next::{Next, Step};
-use crate::systems::coschedule::reconcile::{Explained, explain};
-use crate::view::Name;
 
 const IDLE: &str = "stowplan.dev/idle-since";
 
@@ -34,15 +28,7 @@ fn shown(Explained { next, waits, members, .. }: &Explained) -> String {
         }
     };
     waits.iter().for_each(|why| shown += &format!("; {}", why.reason()));
-    for (name, step) in members {
-        let step = match step {
-            Step::Admit(node) => format!("admitted to {node}"),
-            Step::Wake => "woken".to_owned(),
-            Step::Release(_) => "released".to_owned(),
-            Step::Strand(..) => "stranded".to_owned(),
-        };
-        shown += &format!("; {} {step}", name.name);
-    }
+    members.iter().for_each(|(name, step)| shown += &format!("; {} {step:?}", name.name));
     shown
 }
 
@@ -52,27 +38,31 @@ fn change(world: &mut World, with: Value) -> &mut World {
     world.change("StatefulSet", &name, with)
 }
 
-/// Gives the StatefulSet this annotation.
-fn mark<'w>(world: &'w mut World, key: &str, value: &str) -> &'w mut World {
+/// Gives the StatefulSet this annotation; null: removes it.
+fn mark<'w>(world: &'w mut World, key: &str, value: &Value) -> &'w mut World {
     change(world, json!({"metadata": {"annotations": {key: value}}}))
 }
 
-/// Gives the template this plan; null: none, nor any other annotation.
+/// Gives the template this plan; null: none.
 fn forge<'w>(world: &'w mut World, plan: &Value) -> &'w mut World {
-    let annotations = if plan.is_null() { Value::Null } else { json!({PLAN: plan}) };
-    change(world, json!({"spec": {"template": {"metadata": {"annotations": annotations}}}}))
+    change(world, json!({"spec": {"template": {"metadata": {"annotations": {PLAN: plan}}}}}))
 }
 
-/// Gives the StatefulSet this record; null: none, nor any other annotation.
-fn forge_record<'w>(world: &'w mut World, record: &Value) -> &'w mut World {
-    let annotations = if record.is_null() { Value::Null } else { json!({RECORD: record}) };
-    change(world, json!({"metadata": {"annotations": annotations}}))
+/// Excludes the node of the placeholder in its template.
+fn exclude(world: &mut World) -> &mut World {
+    forge(world, &json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#))
 }
 
 /// Takes its node from the placeholder's pod.
 fn unbind(world: &mut World) -> &mut World {
     let pod = world.placeholder_pod("run");
     world.unbind(&pod)
+}
+
+/// Gives the node of the placeholder a taint that it does not tolerate.
+fn taint<'w>(world: &'w mut World, effect: &str) -> &'w mut World {
+    let taints = json!([{"key": "k", "value": "v", "effect": effect}]);
+    world.change("Node", "n1", json!({"spec": {"taints": taints}}))
 }
 
 /// Has a quota refuse a pod of the run.
@@ -83,54 +73,47 @@ fn refuse(world: &mut World) -> &mut World {
 #[test]
 fn the_next_step_for_a_placeholder() {
     type Change = fn(&mut World) -> &mut World;
-    let step_after = |change: &dyn Fn(&mut World)| {
-        let mut world = begun(&["n1", "n2"]);
-        change(&mut world);
-        shown(&explained(&mut world))
-    };
-    // A plan in the template, and whether its member has ended.
-    let fresh = r#"rewrite {"held":true,"claims":["c"]}"#;
-    let except_n1 = json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#);
-    for (plan, has_ended, expected) in [
-        (Value::Null, false, fresh),
-        (json!("{"), false, fresh),
-        (json!("[".repeat(200_000)), false, fresh),
-        (json!(r#"{"held":false,"claims":["c"]}"#), false, fresh),
-        (except_n1.clone(), false, "nothing"),
-        (except_n1, true, "recreate: waiting pods do not fit on node n1"),
-        (json!(r#"{"held":true,"claims":[]}"#), true, fresh),
-    ] {
-        let step = step_after(&|world| {
-            forge(world, &plan);
-            if has_ended {
-                world.finish("a");
-            }
-        });
-        assert_eq!(step, expected, "plan {:.60}", plan.to_string());
-    }
+    let restored = r#"rewrite {"held":true,"claims":["c"]}"#;
     let recorded = "mark coschedule.stowplan.dev/group";
-    for (record, expected) in [
-        (Value::Null, recorded),
-        (json!("{"), recorded),
-        (json!("[".repeat(262_144)), recorded),
-        (json!(r#"{"key":"another"}"#), recorded),
-        // Without claims, and a member runs there.
-        (json!(r#"{"key":"c"}"#), "nothing"),
-    ] {
-        let step = step_after(&|world| _ = forge_record(world, &record));
-        assert_eq!(step, expected, "record {:.60}", record.to_string());
-    }
     let cases: &[(&str, Change, &str)] = &[
+        ("no plan", |world| forge(world, &Value::Null), restored),
+        ("a plan that is cut off", |world| forge(world, &json!("{")), restored),
+        ("a deep plan", |world| forge(world, &json!("[".repeat(200_000))), restored),
+        ("no hold", |world| forge(world, &json!(r#"{"held":false,"claims":["c"]}"#)), restored),
+        ("excluded from its node, and a member runs", exclude, "nothing"),
+        (
+            "excluded from its node",
+            |world| exclude(world).finish("a"),
+            "recreate: waiting pods do not fit on node n1",
+        ),
+        (
+            "a plan without its claim",
+            |world| forge(world, &json!(r#"{"held":true,"claims":[]}"#)).finish("a"),
+            restored,
+        ),
+        ("no record", |world| mark(world, RECORD, &Value::Null), recorded),
+        ("a record that is cut off", |world| mark(world, RECORD, &json!("{")), recorded),
+        ("a deep record", |world| mark(world, RECORD, &json!("[".repeat(262_144))), recorded),
+        (
+            "a record of another key",
+            |world| mark(world, RECORD, &json!(r#"{"key":"b"}"#)),
+            recorded,
+        ),
+        (
+            "a record without claims, and a member runs",
+            |world| mark(world, RECORD, &json!(r#"{"key":"c"}"#)),
+            "nothing",
+        ),
         ("a member runs beside it", |world| world, "nothing"),
         ("its size", |world| change(world, json!({"spec": {"replicas": 0}})), "resize"),
-        ("an outdated mark", |world| mark(world, IDLE, "1"), "unmark stowplan.dev/idle-since"),
+        ("an old mark", |world| mark(world, IDLE, &json!("1")), "unmark stowplan.dev/idle-since"),
         ("a quota refuses a pod, and a member runs", refuse, "nothing"),
         ("a quota refuses a pod", |world| refuse(world).finish("a"), "nothing"),
         ("the same for long", |world| refuse(world).finish("a").wait(LONG), "step aside"),
         (
             "it has stepped aside",
             |world| {
-                let since = world.store.now.as_second().to_string();
+                let since = json!(world.store.now.as_second().to_string());
                 mark(refuse(world).finish("a"), "stowplan.dev/aside-since", &since);
                 change(world, json!({"spec": {"replicas": 0}}))
             },
@@ -142,7 +125,20 @@ fn the_next_step_for_a_placeholder() {
             "nothing; WaitsForMembers",
         ),
         ("cordon", |world| world.cordon("n1", true).finish("a"), "recreate: node n1 is cordoned"),
-        ("NotReady", |world| world.ready("n1", false).finish("a"), "force: node n1 is NotReady"),
+        (
+            "a taint",
+            |world| taint(world, "NoExecute").finish("a"),
+            "recreate: node n1 has the taint k=v:NoExecute",
+        ),
+        ("a taint for others", |world| taint(world, "PreferNoSchedule").finish("a"), "nothing"),
+        (
+            "NotReady, and its pod is being deleted",
+            |world| {
+                let pod = world.placeholder_pod("run");
+                world.mark_deleted("Pod", &pod).ready("n1", false).finish("a")
+            },
+            "force: node n1 is NotReady",
+        ),
         ("no node", |world| world.remove("Node", "n1").finish("a"), "force: node n1 was deleted"),
         (
             "its pod has no node, and another plan than its template",
@@ -150,10 +146,12 @@ fn the_next_step_for_a_placeholder() {
             "recreate",
         ),
         ("its pod has no node", unbind, "nothing"),
-        ("a gated member", |world| world.gated("b", "run"), "nothing; b admitted to n1"),
+        ("a gated member", |world| world.gated("b", "run"), r#"nothing; b Admit("n1")"#),
     ];
     for (what, change, expected) in cases {
-        assert_eq!(step_after(&|world| _ = change(world)), *expected, "{what}");
+        let mut world = begun(&["n1", "n2"]);
+        change(&mut world);
+        assert_eq!(shown(&explained(&mut world)), *expected, "{what}");
     }
 }
 
@@ -161,21 +159,16 @@ fn the_next_step_for_a_placeholder() {
 /// record that is not valid is written again.
 #[test]
 fn a_forged_plan_or_record_splits_no_group_and_causes_no_loop() {
-    let forged_plans = [
-        json!(r#"{"only":"no-such-node","held":true,"claims":["c"]}"#),
-        json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#),
-        json!(r#"{"held":false,"claims":["another"]}"#),
-        json!(r#"{"held":true,"claims":["no/name"]}"#),
-    ];
-    let forged_records = [
-        (json!(r#"{"key":"c","more":1}"#), true),
-        (json!(r#"{"key":"c","claims":["another"],"tasks":["gone"]}"#), false),
-        (json!(r#"{"key":"c","nodeSelector":{"a":"b"}}"#), false),
-    ];
-    let plans = forged_plans.into_iter().map(|plan| (plan, None));
-    let records =
-        forged_records.into_iter().map(|(record, is_restored)| (record, Some(is_restored)));
-    for (forged, is_restored) in plans.chain(records) {
+    // Plans, and records with whether they are written again.
+    for (forged, is_restored) in [
+        (json!(r#"{"only":"no-such-node","held":true,"claims":["c"]}"#), None),
+        (json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#), None),
+        (json!(r#"{"held":false,"claims":["another"]}"#), None),
+        (json!(r#"{"held":true,"claims":["no/name"]}"#), None),
+        (json!(r#"{"key":"c","more":1}"#), Some(true)),
+        (json!(r#"{"key":"c","claims":["another"],"tasks":["gone"]}"#), Some(false)),
+        (json!(r#"{"key":"c","nodeSelector":{"a":"b"}}"#), Some(false)),
+    ] {
         let mut world = begun(&["n1", "n2"]);
         let writes = world.writes.len();
         let record = |world: &World| {
@@ -185,7 +178,7 @@ fn a_forged_plan_or_record_splits_no_group_and_causes_no_loop() {
         let valid = record(&world);
         match is_restored {
             None => forge(&mut world, &forged),
-            Some(_) => forge_record(&mut world, &forged),
+            Some(_) => mark(&mut world, RECORD, &forged),
         };
         world.settle(LONG).member("b", "run", 100).settle(SOON).expect("a:n1 b:n1");
         if let Some(is_restored) = is_restored {

@@ -1,15 +1,6 @@
 //! Members that are bound to a node by name, and their gates.
 
-use serde_json::{Value, json};
-
-use super::simulator::World;
-use super::{LONG, SOON, grouped, reserved, tolerating_all};
-use crate::kubernetes::REQUIRED;
-use crate::policy::Repair;
-use crate::simulation::Pace;
-use crate::systems::coschedule::keys;
-use crate::systems::coschedule::reconcile::reason;
-use crate::view::resource::POD;
+use super::*;
 
 /// The required node affinity to the node of this name.
 fn requiring(node: &str) -> Value {
@@ -26,19 +17,19 @@ fn open_gate(world: &mut World, pod: &str) {
 
 #[test]
 fn gates_are_removed_when_the_placeholder_has_a_node() {
-    let zone = |zone: &str| json!([{"key": "zone", "operator": "In", "values": [zone]}]);
-    let field = |node: &str| json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let zone = json!([{"key": "zone", "operator": "In", "values": ["a"]}]);
     let own = json!({"key": "metadata.name", "operator": "NotIn", "values": ["n9"]});
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
     for (terms, lifted) in [
-        (Value::Null, json!([{"matchFields": [field("n1")]}])),
+        (Value::Null, json!([{"matchFields": [field]}])),
         (
-            json!([{"matchExpressions": zone("a")}, {"matchFields": [own]}]),
+            json!([{"matchExpressions": zone}, {"matchFields": [own]}, {}]),
             json!([
-                {"matchExpressions": zone("a"), "matchFields": [field("n1")]},
-                {"matchFields": [own, field("n1")]},
+                {"matchExpressions": zone, "matchFields": [field]},
+                {"matchFields": [own, field]},
+                {},
             ]),
         ),
-        (json!([{}, {"matchFields": [own]}]), json!([{}, {"matchFields": [own, field("n1")]}])),
     ] {
         let mut world = World::with_run(&["n1", "n2"]);
         let gates = json!([{"name": "example.com/mine"}, {"name": keys::GATE}]);

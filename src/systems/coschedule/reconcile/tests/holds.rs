@@ -1,19 +1,6 @@
 //! Placeholders are held to their members, and to no other pods.
 
-use serde_json::{Value, json};
-
-use super::simulator::World;
-use super::{LONG, SOON, begun, grouped, is_held, reserved};
-use crate::systems::coschedule::keys;
-use crate::systems::coschedule::reconcile::reason;
-use crate::systems::coschedule::resources::STATEFUL_SET;
-use crate::systems::plan::Write;
-use crate::view::resource::POD;
-
-/// The label of a member of the run.
-fn label_of(world: &World) -> Value {
-    json!({keys::MEMBER: world.placeholder("run")})
-}
+use super::*;
 
 #[test]
 fn a_label_alone_keeps_no_placeholder_on_its_node() {
@@ -24,8 +11,8 @@ fn a_label_alone_keeps_no_placeholder_on_its_node() {
             "another group" => world.native("x", "g"),
             _ => world.stranger("x", "n1", 10),
         };
-        let (own, label) = (world.placeholder("run"), label_of(&world));
-        world.label("x", label).put_on("n1", "x").cordon("n1", true);
+        let own = world.placeholder("run");
+        world.label("x", json!({keys::MEMBER: own})).put_on("n1", "x").cordon("n1", true);
         // The template lets it go first: the scheduler believes the label.
         let of_own = |world: &mut World| {
             let mut actions = world.plan().actions;
@@ -38,21 +25,6 @@ fn a_label_alone_keeps_no_placeholder_on_its_node() {
         let moves = of_own(world.act(template));
         assert!(matches!(moves.write, Write::Delete { .. }), "{of}: {moves:?}");
     }
-}
-
-/// A drain deletes it while its members run, and users can do the same. No group is split by that.
-#[test]
-fn a_deleted_placeholder_returns_to_its_members_or_waits_until_they_have_ended() {
-    let mut world = begun(&["n1", "n2"]);
-    let (writes, events) = (world.writes.len(), world.events.len());
-    world.expect("a:n1 run:n1").evict("run").settle(SOON).expect("run:n1");
-    world.cordon("n1", true).evict("run").member("b", "run", 100);
-    world.settle(SOON).expect("run: b:");
-    assert_eq!((world.writes.len(), world.events.len()), (writes, events));
-    world.expect_rest().expect("run: b:").expect_events(POD, "b", &[reason::WAITS_FOR_MEMBERS]);
-    // The scheduler has forgotten it by then.
-    world.finish("a").settle(SOON).expect("run:n2 b:n2");
-    assert_eq!(world.writes.len(), writes + 1, "woken: {:?}", world.writes);
 }
 
 /// It was to leave for those that found no room, and a small one came in before it had gone.
@@ -74,26 +46,13 @@ fn a_placeholder_excluded_from_the_node_of_a_member_returns_to_it() {
 #[test]
 fn a_forged_label_beside_a_running_member_does_not_drop_the_hold() {
     let mut world = begun(&["n1", "n2", "n3"]);
-    let label = label_of(&world);
+    let label = json!({keys::MEMBER: world.placeholder("run")});
     world.expect("a:n1").stranger("x", "n3", 10).label("x", label);
     world.cordon("n1", true).cordon("n3", true).evict("run").member("b", "run", 100);
     world.settle(LONG).expect("run: b:");
     assert!(is_held(&mut world, "run"));
     world.finish("a").settle(SOON).expect("run:n2 b:n2");
     assert!(is_held(&mut world, "run"), "to those that are there");
-}
-
-/// Pods of a native group may never end. A pod that has to leave is replaced first, as a disruption
-/// budget requires.
-#[test]
-fn a_native_group_is_not_held_to_a_closed_node() {
-    let mut world = grouped(&["n1", "n2"]);
-    world.expect("a:n1 g:n1").evict("g").settle(SOON).expect("g:n1");
-    // The placeholder stays with who runs.
-    world.cordon("n1", true).native("b", "g").settle(LONG).expect("b:");
-    world.evict("g").settle(SOON).expect("b:n2 g:n2").settle(SOON);
-    assert!(is_held(&mut world, "g"), "to those that are there");
-    world.finish("a").settle(LONG).expect("g:n2");
 }
 
 /// It came back there when the node was opened, by a template that names the node. Then it leaves for any

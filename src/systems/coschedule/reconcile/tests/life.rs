@@ -1,51 +1,24 @@
 //! Placeholders are made, missed and deleted.
 
-use serde_json::{Value, json};
+use super::*;
 
-use super::simulator::{NAMESPACE, World};
-use super::{LONG, SOON, begun, grouped, reserved};
-use crate::policy::Repair;
-use crate::systems::coschedule::keys;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::policy::Volumes;
-use crate::systems::coschedule::reconcile::reason;
-use crate::systems::coschedule::resources::PIPELINE_RUN;
-use crate::view::Name;
-use crate::view::resource::POD;
-
-/// Whether the webhook sees that the placeholder of a run has failed.
-fn has_failed(world: &mut World, run: &str) -> bool {
-    let name = Name::new(NAMESPACE, &world.placeholder(run));
-    world.view().placeholder(&name).unwrap().failed
-}
-
-fn grace_period(world: &World) -> i64 {
-    i64::try_from(world.policy.coschedule.grace_period.length().as_secs()).unwrap()
-}
+/// The grace period of the default policy.
+const GRACE: i64 = 30;
 
 /// Owner references to an object that controls a pod.
 fn controlled_by(kind: &str) -> Value {
     json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": true}])
 }
 
-#[test]
-fn a_run_has_a_placeholder_from_its_first_task_to_its_end() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.run("run", &[], &["source", "cache"]).settle(SOON);
-    assert_eq!(world.count("StatefulSet"), 0, "no task yet");
-    world.member("a", "run", 100).settle(SOON).member("b", "run", 100).settle(SOON);
-    world.expect("a:n1 b:n1 run:n1");
-    assert_eq!(world.pod_template("run")["volumes"].as_array().unwrap().len(), 2);
-    assert_eq!(world.writes.len(), 1, "{:?}", world.writes);
-    world.finish("a").finish("b").end("run").settle(LONG);
-    assert_eq!(world.count("StatefulSet"), 0);
-    assert_eq!(world.writes.len(), 2, "{:?}", world.writes);
-    assert!(world.events.is_empty(), "{:?}", world.events);
-}
-
 /// Which classes are kept: `fixtures/coschedule/claim-*`.
 #[test]
 fn a_kept_class_that_binds_at_once_is_reported_if_it_matters() {
+    let classes = [
+        ("alone", "1", "Immediate"),
+        ("has-sibling", "2", "Immediate"),
+        ("waits", "2", "WaitForFirstConsumer"),
+        ("mapped-to-nothing", "3", "Immediate"),
+    ];
     for (of_claim, templates, is_reported) in [
         ("alone", &["a", "b"][..], true),
         // Volumes cannot lie apart where there is one.
@@ -54,12 +27,7 @@ fn a_kept_class_that_binds_at_once_is_reported_if_it_matters() {
         ("mapped-to-nothing", &["a"], true),
     ] {
         let mut world = World::new(&["n1"]);
-        for (name, kind, mode) in [
-            ("alone", "1", "Immediate"),
-            ("has-sibling", "2", "Immediate"),
-            ("waits", "2", "WaitForFirstConsumer"),
-            ("mapped-to-nothing", "3", "Immediate"),
-        ] {
+        for (name, kind, mode) in classes {
             let class = json!({"provisioner": "example.com/disk", "parameters": {"kind": kind},
                 "volumeBindingMode": mode});
             world.create("StorageClass", name, class);
@@ -119,7 +87,6 @@ fn a_native_group_outlives_its_last_pod_for_a_while() {
     world.expect("a:n1").finish("a").settle(60);
     assert_eq!(world.count("StatefulSet"), 1, "the next pod may come");
     world.native("b", "g").settle(LONG).expect("b:n1");
-    assert_eq!(world.count("StatefulSet"), 1);
     world.remove("Pod", "b").settle(299);
     assert_eq!(world.count("StatefulSet"), 1);
     world.settle(10);
@@ -158,16 +125,6 @@ fn placeholders_without_an_owner_are_deleted_and_foreign_objects_kept() {
 }
 
 #[test]
-fn a_recreated_run_of_the_same_name_has_a_new_placeholder() {
-    let mut world = begun(&["n1"]);
-    let old = world.placeholder("run");
-    world.remove("Pod", "a").remove("PipelineRun", "run").run("run", &["c"], &[]);
-    world.member("b", "run", 100).settle(SOON).expect("b:n1");
-    assert_ne!(world.placeholder("run"), old);
-    assert_eq!(world.names("StatefulSet"), [world.placeholder("run")]);
-}
-
-#[test]
 fn members_of_a_failed_placeholder_are_reported_and_recreated() {
     for repair in [Repair::Report, Repair::RecreatePending] {
         let mut world = World::with_run(&["n1"]);
@@ -176,7 +133,7 @@ fn members_of_a_failed_placeholder_are_reported_and_recreated() {
         world.member("a", "run", 100).settle(50);
         assert!(world.events.is_empty(), "{:?}", world.events);
         world.settle(LONG);
-        assert!(has_failed(&mut world, "run"));
+        assert!(known(&mut world, "run").failed);
         world.expect_events(PIPELINE_RUN, "run", &[reason::PLACEHOLDER_NOT_MADE]);
         // Whatever the policy's `repair` is: it would run without stowplan.
         assert!(!world.has("Pod", "a"), "{repair:?}");
@@ -186,7 +143,7 @@ fn members_of_a_failed_placeholder_are_reported_and_recreated() {
         // The quota is raised.
         world.makes_pods = true;
         world.settle(LONG);
-        assert!(!has_failed(&mut world, "run"));
+        assert!(!known(&mut world, "run").failed);
         assert_eq!(world.writes.len(), writes + 1);
     }
 }
@@ -200,8 +157,7 @@ fn members_of_a_native_group_without_a_placeholder_get_a_way_on() {
         let owners = if owner.is_empty() { Value::Null } else { controlled_by(owner) };
         world.native("a", "g").change("Pod", "a", json!({"metadata": {"ownerReferences": owners}}));
         // 30 s to the first mark, 30 s to the second.
-        let grace = grace_period(&world);
-        assert!(world.settle(60 + grace - 1).has("Pod", "a"), "{owner}");
+        assert!(world.settle(60 + GRACE - 1).has("Pod", "a"), "{owner}");
         assert_eq!(world.settle(LONG).has("Pod", "a"), owner != "ReplicaSet", "{owner}");
         let said = match owner {
             "ReplicaSet" => "deleted, so that its owner creates it again",
@@ -238,15 +194,14 @@ fn a_placeholder_steps_aside_for_pods_that_a_quota_refuses() {
     }
     let pods =
         |world: &World| ["one", "two"].map(|run| world.has("Pod", &world.placeholder_pod(run)));
-    let grace = grace_period(&world);
-    assert_eq!(pods(world.settle(grace - 1)), [true, true]);
+    assert_eq!(pods(world.settle(GRACE - 1)), [true, true]);
     // One at a time: its place may be enough.
     world.settle(2);
     assert_eq!(pods(&world).iter().filter(|it| **it).count(), 1);
     let (first, second) = if pods(&world)[0] { ("two", "one") } else { ("one", "two") };
     world.expect_events(PIPELINE_RUN, first, &[reason::PLACEHOLDER_STEPPED_ASIDE]);
-    assert!(has_failed(&mut world, first));
-    assert_eq!(pods(world.settle(grace)), [false, false]);
+    assert!(known(&mut world, first).failed);
+    assert_eq!(pods(world.settle(GRACE)), [false, false]);
     world.expect_events(PIPELINE_RUN, second, &[reason::PLACEHOLDER_STEPPED_ASIDE]);
     // Nothing else is written until the runs end.
     for task_run in world.names("TaskRun") {

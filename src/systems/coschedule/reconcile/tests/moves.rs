@@ -1,27 +1,6 @@
 //! Placeholders leave nodes that are closed, lost or full.
 
-use serde_json::{Value, json};
-
-use super::simulator::World;
-use super::{LONG, SOON, begun, reserved, tolerating_all};
-use crate::kubernetes::REQUIRED;
-use crate::systems::coschedule::reconcile::reason;
-use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
-use crate::view::resource::POD;
-
-#[test]
-fn a_cordoned_node_is_left_unless_a_member_runs() {
-    let mut world = reserved(&["n1", "n2"]);
-    // Before the first pod.
-    world.expect("run:n1").cordon("n1", true).settle(SOON).expect("run:n2");
-    world.expect_events(PIPELINE_RUN, "run", &[reason::PLACEHOLDER_MOVED]);
-
-    world.member("b", "run", 100).settle(SOON).cordon("n1", false).cordon("n2", true);
-    // Nothing is killed.
-    world.member("d", "run", 100).settle(LONG).expect("b:n2 run:n2 d:");
-    assert!(world.reported(POD, "d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
-    world.finish("b").settle(SOON).expect("d:n1 run:n1");
-}
+use super::*;
 
 /// The scheduler places members beside a placeholder that it has not bound yet, and may bind to another
 /// node; and users can delete it.
@@ -52,37 +31,6 @@ fn a_placeholder_does_not_follow_members_that_are_being_deleted() {
 }
 
 #[test]
-fn a_taint_that_the_placeholder_does_not_tolerate_is_like_a_cordon() {
-    let mut world = reserved(&["n1", "n2"]);
-    let taint =
-        |effect: &str| json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}});
-    let plan = world.change("Node", "n1", taint("PreferNoSchedule")).plan();
-    assert!(plan.actions.is_empty(), "{plan:?}");
-    world.change("Node", "n1", taint("NoExecute")).settle(SOON).expect("run:n2");
-    let mut notes = world.events.iter().map(|(_, event)| &event.note);
-    assert!(notes.any(|note| note.contains("taint k=v:NoExecute")), "{:?}", world.events);
-}
-
-#[test]
-fn a_placeholder_on_a_deleted_or_not_ready_node_is_replaced() {
-    for is_gone in [true, false] {
-        let mut world = begun(&["n1", "n2"]);
-        if is_gone {
-            world.remove("Node", "n1");
-        } else {
-            world.ready("n1", false);
-        }
-        // A member runs there, as far as is known.
-        world.member("b", "run", 100).settle(LONG).expect("run:n1").mark_deleted("Pod", "a");
-        // Somebody has deleted the placeholder's pod, too: its kubelet does not answer.
-        let pod = world.placeholder_pod("run");
-        let deleted = json!({"metadata": {"deletionTimestamp": world.store.timestamp()}});
-        world.change("Pod", &pod, deleted).settle(SOON).expect("run:n2 b:n2");
-        assert!(world.writes.contains(&format!("kill Pod {pod}")), "{:?}", world.writes);
-    }
-}
-
-#[test]
 fn a_full_node_is_left_for_one_where_the_largest_fits() {
     let mut world = begun(&["n1", "n2", "n3", "n4"]);
     for (node, cpu) in [("n1", 500), ("n2", 500), ("n3", 700), ("n4", 300)] {
@@ -110,15 +58,6 @@ fn a_pod_that_is_too_large_for_every_node_is_reported_while_members_run() {
 }
 
 #[test]
-fn a_node_at_its_pod_limit_is_full() {
-    let mut world = reserved(&["n1", "n2"]);
-    for number in 0..9 {
-        world.stranger(&format!("s{number}"), "n1", 0);
-    }
-    world.member("b", "run", 0).settle(LONG).expect("b:n2 run:n2");
-}
-
-#[test]
 fn without_a_fitting_node_it_waits_then_leaves_and_takes_the_first_that_fits() {
     let mut world = World::with_run(&["n1", "n2"]);
     world.member("a", "run", 2_000).settle(100).expect("run:n1");
@@ -127,27 +66,6 @@ fn without_a_fitting_node_it_waits_then_leaves_and_takes_the_first_that_fits() {
     world.settle(LONG).expect("run:").expect_rest();
     let large = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}});
     world.change("Node", "n2", large).settle(SOON).expect("a:n2 run:n2");
-}
-
-#[test]
-fn a_new_node_takes_waiting_members() {
-    let mut world = World::with_run(&["n1"]);
-    world.member("a", "run", 900).stranger("s", "n1", 500).settle(LONG).expect("a:");
-    world.node("n2").settle(60).expect("a:n2 run:n2");
-}
-
-#[test]
-fn members_refused_for_an_unknown_reason_move_the_group_a_limited_number_of_times() {
-    let mut world = World::with_run(&["n1", "n2", "n3"]);
-    world.member("a", "run", 100);
-    // Only the scheduler reads this: no two of those with the label on a node.
-    let term = json!({"labelSelector": {"matchLabels": {"of": "strangers"}}, "topologyKey": "kubernetes.io/hostname"});
-    world.edit("Pod", "a")["spec"]["affinity"]["podAntiAffinity"] = json!({REQUIRED: [term]});
-    for node in ["n1", "n2"] {
-        world.stranger(node, node, 0).label(node, json!({"of": "strangers"}));
-    }
-    world.settle(LONG).expect("a:n3 run:n3");
-    assert!(world.deletions() <= 2, "{:?}", world.writes);
 }
 
 /// The scheduler would put it back at once, and each time it is another pod.

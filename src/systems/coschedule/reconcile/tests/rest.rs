@@ -3,12 +3,9 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
 
-use super::simulator::{World, is_member};
-use super::{LONG, SOON, tolerating_all};
-use crate::simulation::Pace;
-use crate::systems::coschedule::keys;
+use super::simulator::is_member;
+use super::*;
 use crate::systems::test_cases::cases;
 
 /// What may happen while runs go on.
@@ -55,7 +52,8 @@ fn name_of(pod: &Value) -> String {
 }
 
 fn happen(world: &mut World, happening: &Happening, number: usize) {
-    let node = |world: &World, which: usize| world.names("Node").into_iter().nth(which);
+    let nodes = world.names("Node");
+    let node = |which: usize| &*nodes[which % nodes.len()];
     let pod = format!("m{number}");
     match *happening {
         Happening::Task(run, cpu) => _ = world.member(&pod, RUNS[run], cpu),
@@ -66,38 +64,32 @@ fn happen(world: &mut World, happening: &Happening, number: usize) {
             let name = world.all("Pod").filter(runs).nth(which).map(name_of);
             name.iter().for_each(|name| _ = world.finish(name));
         }
-        Happening::Cordon(which, yes) => {
-            node(world, which).iter().for_each(|node| _ = world.cordon(node, yes));
-        }
-        Happening::Ready(which, yes) => {
-            node(world, which).iter().for_each(|node| _ = world.ready(node, yes));
-        }
+        Happening::Cordon(which, yes) => _ = world.cordon(node(which), yes),
+        Happening::Ready(which, yes) => _ = world.ready(node(which), yes),
         Happening::Stranger(which, cpu) => {
-            let name = format!("s{number}");
-            node(world, which).iter().for_each(|node| _ = world.stranger(&name, node, cpu));
+            world.stranger(&format!("s{number}"), node(which), cpu);
         }
         Happening::Leave(which) => {
             let names = world.names("Pod").into_iter();
             let name = names.filter(|name| name.starts_with('s')).nth(which);
             name.iter().for_each(|name| _ = world.remove("Pod", name));
         }
-        Happening::Gone(which) => {
-            let Some(gone) = node(world, which).filter(|_| world.count("Node") > 1) else { return };
-            world.lose_node(&gone);
-        }
+        Happening::Gone(which) if nodes.len() > 1 => world.lose_node(node(which)),
+        Happening::Gone(_) => {}
         Happening::Evicted(which) => _ = world.evict(RUNS.get(which).unwrap_or(&GROUP)),
         Happening::Joins => _ = world.node(&format!("new{number}")),
         Happening::Time(seconds) => _ = world.wait(seconds),
     }
 }
 
-/// What happens, and whether everything takes its course before the next.
-type Happenings = Vec<(Happening, bool)>;
-
 /// Checks that after any events, and at any pace of the executor, no running pod is deleted (the simulator
 /// checks that), each pod runs once there is capacity, each group is on one node, and at the end nothing is
-/// left.
-fn check_rest(happenings: &Happenings, shared: bool, pace: Pace) -> Result<(), TestCaseError> {
+/// left. Each event comes with whether everything takes its course before the next.
+fn check_rest(
+    happenings: &[(Happening, bool)],
+    shared: bool,
+    pace: Pace,
+) -> Result<(), TestCaseError> {
     let mut world = World::new(&["n0", "n1", "n2", "n3"]);
     world.pace = pace;
     world.claim("c").run("r0", &["c"], &[]).run("r1", &[], &["source", "cache"]);
@@ -167,7 +159,7 @@ fn check_rest(happenings: &Happenings, shared: bool, pace: Pace) -> Result<(), T
     Ok(())
 }
 
-fn happenings() -> impl Strategy<Value = Happenings> {
+fn happenings() -> impl Strategy<Value = Vec<(Happening, bool)>> {
     prop::collection::vec((happening(), any::<bool>()), 1..25)
 }
 

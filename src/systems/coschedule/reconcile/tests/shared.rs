@@ -1,17 +1,7 @@
 //! Groups that share claims or nodes with others.
 
-use std::collections::BTreeSet;
-
-use serde_json::json;
-
-use super::simulator::{NAMESPACE, World};
-use super::{LONG, SOON};
-use crate::systems::coschedule::keys;
+use super::*;
 use crate::systems::coschedule::policy::CoscheduleMode;
-use crate::systems::coschedule::reconcile::reason;
-use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
-use crate::systems::plan::Write;
-use crate::view::resource::POD;
 
 /// Two nodes, and two runs with one claim, of which the one named `first` was created a second earlier.
 fn two_runs(mode: CoscheduleMode) -> World {
@@ -56,24 +46,6 @@ fn a_leader_does_not_leave_while_a_follower_uses_the_claim() {
     world.settle(LONG).expect("second:n2");
 }
 
-#[test]
-fn isolated_runs_never_share_a_node_and_the_last_waits() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.policy.coschedule.mode = CoscheduleMode::IsolatePipelinerun;
-    let runs = ["r1", "r2", "r3"];
-    for run in runs {
-        world.run(run, &[], &[]).task_run(run, run);
-    }
-    world.settle(LONG);
-    let places = runs.map(|run| world.place(run));
-    assert_eq!(places.iter().flatten().collect::<BTreeSet<_>>().len(), 2);
-    let (placed, waits): (Vec<_>, Vec<_>) =
-        runs.into_iter().partition(|run| world.place(run).is_some());
-    world.expect_events(PIPELINE_RUN, waits[0], &[reason::PLACEHOLDER_NOT_PLACED]);
-    world.end(placed[0]).settle(SOON);
-    assert!(world.place(waits[0]).is_some());
-}
-
 /// In Tekton's default mode only the TaskRuns say so that use a claim; and Tekton's flag may change while
 /// a run continues.
 #[test]
@@ -94,47 +66,6 @@ fn members_admitted_before_tektons_assistant_was_detected_have_a_placeholder() {
         assert_eq!(world.count("StatefulSet"), 0, "no run needs it any more");
         world.expect_rest();
     }
-}
-
-/// An earlier run that is pending, waits for approval, is deleted, is placed by Tekton or has a placeholder
-/// that cannot be created delays no other run.
-#[test]
-fn a_run_that_never_starts_delays_no_other() {
-    type Change = fn(&mut World);
-    let cases: [(&str, Change); 5] = [
-        ("pending", |_| {}),
-        ("deleted", |world| _ = world.task_run("t", "first").mark_deleted("PipelineRun", "first")),
-        ("assisted", |world| _ = world.task_run("t", "first").assist("t")),
-        ("group", |world| {
-            world.task_run("t", "first").annotate("PipelineRun", "first", keys::GROUP, "g");
-        }),
-        ("failed", |world| {
-            world.makes_pods = false;
-            world.task_run("t", "first").settle(LONG);
-            assert_eq!(world.count("StatefulSet"), 1);
-        }),
-    ];
-    for mode in [CoscheduleMode::PipelineRuns, CoscheduleMode::IsolatePipelinerun] {
-        for (what, change) in cases {
-            let mut world = World::new(&["n1", "n2"]);
-            world.policy.coschedule.mode = mode;
-            change(world.claim("c").run("first", &["c"], &[]));
-            world.wait(1).run("second", &["c"], &[]).task_run("u", "second").settle(SOON);
-            let second = world.placeholder("second");
-            assert!(world.has("StatefulSet", &second), "{mode:?}, {what}");
-            world.expect_events(PIPELINE_RUN, "second", &[]);
-            assert_eq!(world.count("StatefulSet"), 1 + usize::from(what == "failed"), "{what}");
-        }
-    }
-}
-
-/// Who was there first stays where it is, and who was made earlier and begins later comes to it.
-#[test]
-fn a_run_that_starts_late_follows_the_claim() {
-    let mut world = two_runs(CoscheduleMode::Workspaces);
-    world.member("b", "second", 100).mount("b", "c").settle(SOON).expect("second:n1");
-    world.stranger("s", "n2", 10).member("a", "first", 100).settle(SOON);
-    world.expect("first:n1 a:n1 second:n1").expect_events(PIPELINE_RUN, "second", &[]);
 }
 
 /// Its pods carry the annotation as well, and are of that group.
@@ -162,9 +93,8 @@ fn a_native_group_and_a_run_with_one_claim_share_a_node() {
         assert_eq!(world.has("StatefulSet", &world.placeholder("g")), !is_run_first);
         world.settle(LONG).expect("a:n1 b:n1");
         let (leads, follows) = if is_run_first { ("run", "g") } else { ("g", "run") };
-        let bound = |of: &str| world.pod_template(of)["affinity"]["nodeAffinity"].to_string();
-        assert!(bound(follows).contains("n1"), "{}", bound(follows));
-        assert_eq!(bound(leads), "null");
+        assert!(world.node_affinity(follows).contains("n1"), "{}", world.node_affinity(follows));
+        assert_eq!(world.node_affinity(leads), "null");
     }
 }
 
@@ -174,10 +104,8 @@ fn two_native_groups_with_one_claim_share_a_node_from_the_start() {
     world.claim("c").native("a", "g").mount("a", "c").native("b", "h").mount("b", "c");
     world.settle(LONG).expect("a:n1 b:n1");
     assert_eq!(world.writes.len(), 2, "{:?}", world.writes);
-    let is_bound =
-        |of: &&str| world.pod_template(of)["affinity"]["nodeAffinity"].to_string().contains("n1");
-    let bound = ["g", "h"].iter().filter(|of| is_bound(of)).count();
-    assert_eq!(bound, 1, "the second to the first's node");
+    let bound = ["g", "h"].into_iter().filter(|of| world.node_affinity(of).contains("n1"));
+    assert_eq!(bound.count(), 1, "the second to the first's node");
 }
 
 /// An owner reference and a label are their authors' words.
@@ -185,7 +113,6 @@ fn two_native_groups_with_one_claim_share_a_node_from_the_start() {
 fn forged_owner_references_in_another_namespace_have_no_effect() {
     let mut world = World::with_run(&["n1", "n2"]);
     let own = world.task_run("a", "run").placeholder("run");
-    let uid = world.uid("PipelineRun", "run");
     for (namespace, name) in [("evil", &*own), (NAMESPACE, "affinity-assistant-0000000000")] {
         let set = json!({
             "apiVersion": "apps/v1", "kind": "StatefulSet",
@@ -193,8 +120,7 @@ fn forged_owner_references_in_another_namespace_have_no_effect() {
                 "name": name, "namespace": namespace,
                 "labels": {keys::PLACEHOLDER: name},
                 "annotations": {keys::MODE: "disabled", keys::RECORD: r#"{"key":"c"}"#},
-                "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run",
-                    "uid": uid, "controller": true}],
+                "ownerReferences": [world.owner("PipelineRun", "run")],
             },
             "spec": {"template": {"metadata": {}, "spec": {"containers": []}}, "selector": {}, "serviceName": ""},
         });
@@ -205,12 +131,4 @@ fn forged_owner_references_in_another_namespace_have_no_effect() {
     let made: Vec<_> =
         made.map(|action| (&*action.target.namespace, &*action.target.name)).collect();
     assert_eq!(made, [(NAMESPACE, &*own)]);
-
-    // A TaskRun of another namespace neither begins nor assists a run.
-    let mut world = World::with_run(&["n1"]);
-    let mut forged = world.task_run("t", "run").assist("t").get("TaskRun", "t").clone();
-    forged["metadata"]["namespace"] = json!("evil");
-    world.remove("TaskRun", "t").store.create(forged).unwrap();
-    world.settle(SOON);
-    assert!(world.writes.is_empty() && world.events.is_empty(), "{:?}", world.events);
 }

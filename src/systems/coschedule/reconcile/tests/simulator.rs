@@ -52,13 +52,9 @@ impl World {
         let id = Id::in_tests(kind, name);
         let mut resources = TABLES.iter().map(|table| &table.kind().resource);
         let version = resources.find(|of| of.kind == kind).unwrap().api_version();
-        let mut identity = json!({
-            "apiVersion": version, "kind": kind,
-            "metadata": {"name": name, "namespace": id.namespace},
-        });
-        if id.namespace.is_empty() {
-            identity["metadata"].as_object_mut().unwrap().remove("namespace");
-        }
+        let namespace = Some(&id.namespace).filter(|namespace| !namespace.is_empty());
+        let metadata = json!({"name": name, "namespace": namespace});
+        let identity = json!({"apiVersion": version, "kind": kind, "metadata": metadata});
         json_patch::merge(&mut document, &identity);
         self.store.remove(&id);
         self.store.create(document).unwrap();
@@ -77,13 +73,6 @@ impl World {
 
     pub(super) fn remove(&mut self, kind: &str, name: &str) -> &mut Self {
         self.take(kind, name);
-        self
-    }
-
-    pub(super) fn clear(&mut self, kind: &str) -> &mut Self {
-        for name in self.names(kind) {
-            self.remove(kind, &name);
-        }
         self
     }
 
@@ -130,25 +119,23 @@ impl World {
     pub(super) fn ready(&mut self, node: &str, ready: bool) -> &mut Self {
         let status = if ready { "True" } else { "Unknown" };
         let conditions = json!([{"type": "Ready", "status": status}]);
-        let key = "node.kubernetes.io/unreachable";
-        let taints =
-            ["NoSchedule", "NoExecute"].map(|effect| json!({"key": key, "effect": effect}));
-        let taints = if ready { Value::Null } else { json!(taints) };
+        let taint =
+            |effect: &str| json!({"key": "node.kubernetes.io/unreachable", "effect": effect});
+        let taints = (!ready).then(|| ["NoSchedule", "NoExecute"].map(taint));
         let change = json!({"spec": {"taints": taints}, "status": {"conditions": conditions}});
         self.change("Node", node, change)
     }
 
     /// A run with workspaces of existing claims and of claim templates, all used by one task.
     pub(super) fn run(&mut self, name: &str, claims: &[&str], templates: &[&str]) -> &mut Self {
-        let bound = claims
-            .iter()
-            .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
         let spec = json!({"spec": {"accessModes": ["ReadWriteOnce"]}});
-        let made =
-            templates.iter().map(|template| json!({"name": template, "volumeClaimTemplate": spec}));
-        let workspaces: Vec<Value> = bound.chain(made).collect();
-        let used: Vec<Value> =
-            workspaces.iter().map(|workspace| json!({"name": workspace["name"]})).collect();
+        let bound =
+            |name: &&str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+        let made = |name: &&str| json!({"name": name, "volumeClaimTemplate": spec});
+        let workspaces = claims.iter().map(bound).chain(templates.iter().map(made));
+        let workspaces: Vec<Value> = workspaces.collect();
+        let used = claims.iter().chain(templates).map(|name| json!({"name": name}));
+        let used: Vec<Value> = used.collect();
         let run = json!({"spec": {
             "workspaces": workspaces,
             "pipelineSpec": {"tasks": [{"name": "task", "workspaces": used, "taskRef": {"name": "t"}}]},
@@ -169,7 +156,7 @@ impl World {
     }
 
     /// A reference to an object that controls another one.
-    fn owner(&self, kind: &str, name: &str) -> Value {
+    pub(super) fn owner(&self, kind: &str, name: &str) -> Value {
         let uid = self.uid(kind, name);
         json!({"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": uid, "controller": true})
     }
@@ -192,12 +179,10 @@ impl World {
     /// Binds a claim to a volume that only `nodes` can mount.
     pub(super) fn pin(&mut self, claim: &str, nodes: &[&str]) -> &mut Self {
         let volume = format!("volume-of-{claim}");
-        let terms = json!([{"matchExpressions": [
-            {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes},
-        ]}]);
-        let document =
-            json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
-        self.create("PersistentVolume", &volume, document);
+        let on_nodes = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": nodes});
+        let required = json!({"nodeSelectorTerms": [{"matchExpressions": [on_nodes]}]});
+        let spec = json!({"nodeAffinity": {"required": required}});
+        self.create("PersistentVolume", &volume, json!({"spec": spec}));
         let bound = json!({"spec": {"volumeName": volume}, "status": {"phase": "Bound"}});
         self.change("PersistentVolumeClaim", claim, bound)
     }
@@ -222,9 +207,10 @@ impl World {
         keys::of_run(&self.uid("PipelineRun", of), if is_per_run { "" } else { first })
     }
 
-    /// The spec of the pod template of a placeholder.
-    pub(super) fn pod_template(&self, of: &str) -> &Value {
-        &self.get("StatefulSet", &self.placeholder(of))["spec"]["template"]["spec"]
+    /// The node affinity in the pod template of a placeholder.
+    pub(super) fn node_affinity(&self, of: &str) -> String {
+        let set = self.get("StatefulSet", &self.placeholder(of));
+        set["spec"]["template"]["spec"]["affinity"]["nodeAffinity"].to_string()
     }
 
     /// The name of the pod of a placeholder.
@@ -237,10 +223,11 @@ impl World {
         self.create("TaskRun", name, json!({"metadata": {"ownerReferences": owners}}))
     }
 
-    /// A TaskRun of a run with its pod, as it comes from the webhook: with the pod-affinity term.
-    pub(super) fn member(&mut self, name: &str, run: &str, milli_cpu: u32) -> &mut Self {
+    /// A TaskRun of a run with its pod, as it comes from the webhook: with the pod-affinity term. It requests
+    /// `cpu` thousandths of a core.
+    pub(super) fn member(&mut self, name: &str, run: &str, cpu: u32) -> &mut Self {
         let placeholder = self.placeholder(run);
-        self.member_of(name, run, &placeholder, milli_cpu)
+        self.member_of(name, run, &placeholder, cpu)
     }
 
     /// A TaskRun of a run that a quota refuses its pod.
@@ -251,24 +238,14 @@ impl World {
         self.change("TaskRun", name, json!({"status": {"conditions": conditions}}))
     }
 
-    /// The same as [`Self::member`], of a group that is not the run's only one.
-    pub(super) fn member_of(
-        &mut self,
-        name: &str,
-        run: &str,
-        placeholder: &str,
-        milli_cpu: u32,
-    ) -> &mut Self {
+    /// The same as [`Self::member`], of a group that is not the run's only one. `group`: its placeholder.
+    pub(super) fn member_of(&mut self, name: &str, run: &str, group: &str, cpu: u32) -> &mut Self {
         self.task_run(name, run);
-        self.pod_of(name, placeholder, milli_cpu);
+        self.pod_of(name, group, cpu);
         let owners = json!([self.owner("TaskRun", name)]);
         let template = &self.get("PipelineRun", run)["spec"]["taskRunTemplate"]["podTemplate"];
-        let tolerations = template["tolerations"].clone();
-        let mut pod = self.edit("Pod", name);
-        pod["metadata"]["ownerReferences"] = owners;
-        pod["spec"]["tolerations"] = tolerations;
-        drop(pod);
-        self
+        let spec = json!({"tolerations": template["tolerations"]});
+        self.change("Pod", name, json!({"metadata": {"ownerReferences": owners}, "spec": spec}))
     }
 
     /// What a run's pod template says, which its placeholder and its pods get.
@@ -298,9 +275,9 @@ impl World {
         name: &str,
         run: &str,
         terms: &Value,
-        milli_cpu: u32,
+        cpu: u32,
     ) -> &mut Self {
-        self.member(name, run, milli_cpu);
+        self.member(name, run, cpu);
         let mut affinity = json!({});
         if !terms.is_null() {
             affinity["nodeAffinity"] = json!({REQUIRED: {"nodeSelectorTerms": terms}});
@@ -320,14 +297,14 @@ impl World {
         self.annotate("Pod", name, keys::GROUP, group)
     }
 
-    fn pod_of(&mut self, name: &str, placeholder: &str, milli_cpu: u32) {
+    fn pod_of(&mut self, name: &str, placeholder: &str, cpu: u32) {
         let term = json!({
             "labelSelector": {"matchLabels": {
                 keys::COMPONENT: keys::COMPONENT_VALUE, keys::INSTANCE: placeholder,
             }},
             "topologyKey": "kubernetes.io/hostname",
         });
-        let requests = json!({"cpu": format!("{milli_cpu}m")});
+        let requests = json!({"cpu": format!("{cpu}m")});
         let pod = json!({
             "metadata": {"labels": {keys::MEMBER: placeholder}},
             "spec": {
@@ -340,8 +317,8 @@ impl World {
     }
 
     /// Somebody else's pod, bound to a node.
-    pub(super) fn stranger(&mut self, name: &str, node: &str, milli_cpu: u32) -> &mut Self {
-        let requests = json!({"cpu": format!("{milli_cpu}m")});
+    pub(super) fn stranger(&mut self, name: &str, node: &str, cpu: u32) -> &mut Self {
+        let requests = json!({"cpu": format!("{cpu}m")});
         let pod = json!({
             "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": requests}}]},
             "status": {"phase": "Running"},
@@ -418,14 +395,8 @@ impl World {
 
     /// Checks the reasons of the events about an object.
     #[track_caller]
-    pub(super) fn expect_events(
-        &mut self,
-        kind: Resource,
-        about: &str,
-        reasons: &[&str],
-    ) -> &mut Self {
+    pub(super) fn expect_events(&self, kind: Resource, about: &str, reasons: &[&str]) {
         assert_eq!(self.reported(kind, about), reasons, "{kind} {about}: {:#?}", self.events);
-        self
     }
 
     /// Checks that nothing more is written, however long it takes.
@@ -522,22 +493,15 @@ fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
 /// The webhook, which binds a pod that Tekton creates again to the node of its placeholder, or gates it.
 fn admit(store: &Store, pod: &mut Value) {
     let placeholder = pod["metadata"]["labels"][keys::MEMBER].as_str().unwrap();
-    let find = |kind, name: &str| store.get(&Id::in_tests(kind, name));
-    let plan_of = |metadata: &Value| {
-        PodPlan::parse(metadata["annotations"][keys::PLAN].as_str().unwrap_or_default())
-    };
-    let set = find("StatefulSet", placeholder);
-    let template = set.and_then(|set| plan_of(&set["spec"]["template"]["metadata"]));
+    let find = |kind, name: &str| store.get(&Id::in_tests(kind, name)).unwrap_or(&Value::Null);
+    let plan_of = |of: &Value| PodPlan::parse(of["metadata"]["annotations"][keys::PLAN].as_str()?);
+    let template = plan_of(&find("StatefulSet", placeholder)["spec"]["template"]);
     let beside = find("Pod", &format!("{placeholder}-0"));
-    let stays = |beside: &&Value| {
-        let node = beside["spec"]["nodeName"].as_str().unwrap_or_default();
-        let of_pod = plan_of(&beside["metadata"]);
-        !template.as_ref().is_some_and(|of| of.is_to_leave(of_pod.as_ref(), node))
+    let stays = |node: &&str| {
+        let leaves = |of: &PodPlan| of.is_to_leave(plan_of(beside).as_ref(), node);
+        beside["metadata"]["deletionTimestamp"].is_null() && !template.as_ref().is_some_and(leaves)
     };
-    let place = beside
-        .filter(|beside| beside["metadata"]["deletionTimestamp"].is_null())
-        .filter(stays)
-        .and_then(|beside| beside["spec"]["nodeName"].as_str());
+    let place = beside["spec"]["nodeName"].as_str().filter(stays);
     match place.filter(|_| pod["spec"]["affinity"]["nodeAffinity"].is_null()) {
         Some(node) => {
             let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
@@ -560,13 +524,15 @@ fn check(store: &Store, action: &Action) {
     let (kind, name) = (target.resource.kind, &*target.name);
     if let Write::Patch(operations) = &action.write {
         assert_eq!(operations[0].path().as_str(), "/metadata/uid");
+        // The index of its finalizer is that of a version.
+        let version = operations[1].path().as_str() == "/metadata/resourceVersion";
+        assert!(kind != "PersistentVolumeClaim" || version, "{operations:?}");
     }
     match (kind, &action.write) {
         ("StatefulSet", Write::Create(set)) => {
             let owner = &set["metadata"]["ownerReferences"][0];
-            if !owner.is_null() {
-                let run = store.get(&Id::in_tests("PipelineRun", owner["name"].as_str().unwrap()));
-                let run = run.expect("made for a run that exists");
+            if let Some(run) = owner["name"].as_str() {
+                let run = store.get(&Id::in_tests("PipelineRun", run)).expect("a run that exists");
                 assert_eq!(run["metadata"]["uid"], owner["uid"]);
                 assert!(run["status"]["conditions"].is_null(), "made for a run that has ended");
             }
