@@ -8,7 +8,7 @@ pub mod answer;
 pub(crate) mod review;
 pub(crate) mod stored;
 mod subject;
-pub(crate) mod validate;
+pub mod validate;
 
 use crate::placement::intent::Intent;
 use crate::placement::merge::leave_out_hints;

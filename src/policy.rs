@@ -16,14 +16,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The largest accepted policy file in bytes: the limit of a ConfigMap.
-pub const MAX_BYTES: usize = 1024 * 1024;
+pub(crate) const MAX_BYTES: usize = 1024 * 1024;
 
 /// Parses a policy file, which `schema` describes. An empty file is the default policy.
 ///
 /// # Errors
 /// If the text is too long, no YAML, or not a valid policy: then each field that is wrong, with what
 /// it takes.
-pub fn parse<P: DeserializeOwned + Default>(
+pub(crate) fn parse<P: DeserializeOwned + Default>(
     text: &str,
     schema: &serde_json::Value,
 ) -> Result<P, String> {

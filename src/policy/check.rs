@@ -215,6 +215,8 @@ mod tests {
         });
         let most = "a whole number from 0 to 4294967295";
         let port = "a whole number from 1 to 65535";
+        let unknown = "wherever: there is no key \"wherever\" here; \
+                       there are enabled, mode, most, port, spaces, where";
         for (value, problem) in [
             (json!({"mode": "maybe"}), "mode: \"maybe\" is not on or off"),
             (json!({"mode": true}), "mode: true is not on or off"),
@@ -225,22 +227,16 @@ mod tests {
             (json!({"port": 70000}), &format!("port: 70000 is not {port}")),
             (json!({"port": "ssh"}), &format!("port: \"ssh\" is not {port}")),
             (json!({"mots": 1}), "mots: there is no key \"mots\" here; did you mean most?"),
-            (
-                json!({"wherever": 1}),
-                "wherever: there is no key \"wherever\" here; \
-                 there are enabled, mode, most, port, spaces, where",
-            ),
+            (json!({"wherever": 1}), unknown),
+            (json!({"where": {"a": 1}}), "where.a: 1 is not a text; write \"1\""),
             (json!({"spaces": "a"}), "spaces: \"a\" is not a list, as [a, b]"),
             (json!({"spaces": ["a", "a"]}), "spaces[1]: \"a\" is there twice"),
             (json!([]), "the policy: a list is not a map of keys and values"),
         ] {
             assert_eq!(find_problems(&value, &schema), [problem], "{value}");
         }
-        for valid in [
-            json!({"mode": "on", "where": {"a/b": ""}, "spaces": ["a"], "most": 0}),
-            json!({"port": null}),
-            json!({"port": 65535}),
-        ] {
+        let all = json!({"mode": "on", "where": {"a/b": ""}, "spaces": ["a"], "most": 0});
+        for valid in [all, json!({"port": null}), json!({"port": 65535})] {
             assert_eq!(find_problems(&valid, &schema), [""; 0], "{valid}");
         }
         let value = json!({"where": {"a b": "!"}, "spaces": ["Foo_Bar"]});

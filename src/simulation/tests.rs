@@ -1,13 +1,9 @@
-//! The rules of the API server, the readers' lag, the order of events, and the time.
+//! The rules of the API server, and the readers' lag.
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::systems::plan::Write;
 use crate::systems::plan::operation::{add, test, test_uid};
-use crate::view::Name;
-use crate::view::resource::POD;
 
 fn simulation() -> Simulation {
     Simulation::new(Policy::default(), Timestamp::UNIX_EPOCH)
@@ -66,22 +62,15 @@ fn a_pod_that_runs_and_an_object_with_finalizers_remain_for_a_while() {
     for name in ["runs", "killed"] {
         simulation.apply(Event::Bind(id(name), "n".to_owned()));
     }
-    let uid = |name: &str, store: &Store| {
-        store.get(&id(name)).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned()
-    };
-    for (name, grace) in [("runs", None), ("killed", Some(0)), ("held", Some(0))] {
-        let uid = uid(name, &simulation.store);
-        simulation.store.delete_if(&id(name), &uid, None, grace).unwrap();
-    }
-    let names = |simulation: &Simulation| {
-        simulation.store.all("Pod").map(|pod| Id::of(pod).name).collect::<Vec<_>>()
-    };
-    assert_eq!(names(&simulation), ["held", "runs"]);
+    let uid = simulation.get("Pod", "killed")["metadata"]["uid"].as_str().unwrap().to_owned();
+    simulation.store.delete_if(&id("killed"), &uid, None, Some(0)).unwrap();
+    ["runs", "held"].iter().for_each(|name| simulation.store.delete(&id(name)));
+    assert_eq!(simulation.names("Pod"), ["held", "runs"]);
     let mut kubelets = simulation.possible(&[Part::Kubelets]).collect::<Vec<_>>();
     assert_eq!(kubelets, [Event::End(id("runs"))]);
     simulation.apply(kubelets.remove(0));
-    simulation.store.edit(&id("held")).unwrap()["metadata"]["finalizers"] = json!([]);
-    assert!(names(&simulation).is_empty());
+    simulation.edit("Pod", "held")["metadata"]["finalizers"] = json!([]);
+    assert_eq!(simulation.count("Pod"), 0);
 }
 
 #[test]
@@ -99,65 +88,4 @@ fn each_reader_sees_a_change_when_it_is_delivered() {
     assert_eq!([sees(&simulation, CONTROLLER), sees(&simulation, webhook)], [true, true]);
     simulation.catch_up(CONTROLLER);
     assert_eq!([sees(&simulation, CONTROLLER), sees(&simulation, webhook)], [false, true]);
-}
-
-#[test]
-fn the_caller_chooses_the_order() {
-    for (chosen, nodes) in [(0, ["n1", "n1"]), (1, ["n2", "n1"])] {
-        let mut simulation = simulation();
-        for object in [node("n1"), node("n2"), pod("a"), pod("b")] {
-            simulation.store.create(object).unwrap();
-        }
-        let possible: Vec<Event> = simulation.possible(&[Part::Scheduler]).collect();
-        assert_eq!(possible.len(), 4);
-        simulation.apply(possible[chosen].clone());
-        let now = simulation.store.now;
-        simulation.run(ALL, now, |_, events| events.next()).unwrap();
-        let node_of = |pod: &Value| pod["spec"]["nodeName"].as_str().unwrap().to_owned();
-        assert_eq!(simulation.store.all("Pod").map(node_of).collect::<Vec<_>>(), nodes);
-    }
-}
-
-/// Deletes each pod ten seconds after the beginning.
-fn delete_later(view: &View, _: &Policy, now: Timestamp) -> Plan {
-    let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(10);
-    let mut plan = Plan::default();
-    if now < at {
-        plan.recheck_by(at);
-    } else if view.node_usage("n").is_some() {
-        let target = Target::new(POD, &Name::new("ns", "p"), "uid-2");
-        let write = Write::Delete { grace: None, version: None };
-        plan.actions.push(Action::new(target, write, Vec::new()));
-    }
-    plan
-}
-
-#[test]
-fn the_time_advances_when_nothing_else_is_left() {
-    let mut simulation = simulation().with_planner(delete_later);
-    simulation.store.create(node("n")).unwrap();
-    simulation.store.create(pod("p")).unwrap();
-    let mut before = Vec::new();
-    let end = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60);
-    let choose = |simulation: &Simulation, events: &mut dyn Iterator<Item = Event>| {
-        let event = events.next()?;
-        before.push((simulation.store.now.as_second(), event.clone()));
-        Some(event)
-    };
-    simulation.run(ALL, end, choose).unwrap();
-    let of_pod: Vec<_> = before
-        .into_iter()
-        .filter(|(_, event)| !matches!(event, Event::Deliver { .. } | Event::Plan))
-        .collect();
-    assert_eq!(
-        of_pod,
-        [
-            (0, Event::Bind(id("p"), "n".to_owned())),
-            (0, Event::Start(id("p"))),
-            (10, Event::Write(0)),
-            (10, Event::End(id("p"))),
-        ]
-    );
-    assert_eq!(simulation.writes.len(), 1);
-    assert_eq!(simulation.writes[0].outcome, Outcome::Done);
 }

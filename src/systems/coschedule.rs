@@ -17,7 +17,7 @@ pub(crate) mod family;
 pub(crate) mod groups;
 mod installation;
 pub mod keys;
-pub(crate) mod kinds;
+pub mod kinds;
 mod map;
 pub(crate) mod member;
 pub(crate) mod mode;

@@ -19,7 +19,7 @@ mod contradiction;
 pub(crate) mod guard;
 pub(crate) mod job;
 pub(crate) mod keys;
-pub(crate) mod kinds;
+pub mod kinds;
 mod map;
 pub(crate) mod policy;
 mod preview;

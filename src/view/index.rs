@@ -138,21 +138,9 @@ impl<K: Eq + Hash> Sets<K> {
 /// For tests of what is left after the last object.
 #[cfg(test)]
 mod tests {
-    use super::{Index, Sets, Texts};
-
-    impl<K> Index<K> {
-        pub(crate) fn is_empty(&self) -> bool {
-            self.0.is_empty()
-        }
-    }
+    use super::Sets;
 
     impl<K> Sets<K> {
-        pub(crate) fn is_empty(&self) -> bool {
-            self.0.is_empty()
-        }
-    }
-
-    impl Texts {
         pub(crate) fn is_empty(&self) -> bool {
             self.0.is_empty()
         }

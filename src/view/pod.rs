@@ -98,39 +98,3 @@ impl Table for Usages {
         self.of_pods.get(name) == usage
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::view::{Object, TableType, View};
-
-    const TABLES: &[TableType] = &[TableType::of::<Usages>()];
-
-    #[test]
-    fn a_pod_uses_resources_of_its_node_until_it_finishes() {
-        let pod = |name: &str, node: Option<&str>, phase: &str| {
-            let requests = json!({"requests": {"cpu": "100m"}});
-            let pod = json!({"metadata": {"name": name, "namespace": "ns"},
-                "spec": {"nodeName": node, "containers": [{"name": "c", "resources": requests}]},
-                "status": {"phase": phase}});
-            let pod: core::Pod = serde_json::from_value(pod).unwrap();
-            Object::read(TABLES, &pod, Scope::Controller)
-        };
-        let mut view = View::default();
-        view.apply(pod("p", Some("n"), "Pending").unwrap());
-        view.apply(pod("q", Some("n"), "Running").unwrap());
-        assert!(pod("r", None, "Pending").is_none(), "it has no node");
-        let usage = view.node_usage("n").unwrap();
-        assert_eq!((usage.pods, usage.requested.milli_cpu), (2, 200));
-        view.apply(pod("p", Some("m"), "Running").unwrap());
-        assert_eq!(view.node_usage("n").unwrap().requested.milli_cpu, 100);
-        assert!(pod("q", Some("n"), "Succeeded").is_none(), "it is forgotten");
-        view.forget(&POD, &Name::new("ns", "q"));
-        assert!(view.node_usage("n").is_none());
-        view.forget(&POD, &Name::new("ns", "p"));
-        let usages = view.table::<Usages>().unwrap();
-        assert!(usages.of_nodes.is_empty() && usages.of_pods.is_empty());
-    }
-}

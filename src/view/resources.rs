@@ -241,48 +241,20 @@ mod tests {
         let mut sidecar = container("1", "1Ki");
         sidecar["restartPolicy"] = json!("Always");
         let gpu = json!({"resources": {"requests": {"example.com/gpu": "2"}}, "name": "g"});
+        let sum = json!({"containers": [container("100m", "1Ki"), container("0.2", "1Ki")],
+            "initContainers": [container("150m", "4Ki")], "overhead": {"cpu": "1m"}});
+        let largest = json!({"containers": [container("1", "0")],
+            "initContainers": [container("5", "0"), sidecar, container("3", "0")]});
+        let of_pod = json!({"containers": [container("1", "1Ki")],
+            "resources": {"requests": {"cpu": "3"}}});
         for (spec, expected) in [
             (json!({"containers": []}), (0, 0, 0)),
-            (
-                json!({"containers": [container("100m", "1Ki"), container("0.2", "1Ki")],
-                    "initContainers": [container("150m", "4Ki")], "overhead": {"cpu": "1m"}}),
-                (301, 4096, 0),
-            ),
-            (
-                json!({"containers": [container("1", "0")],
-                    "initContainers": [container("5", "0"), sidecar, container("3", "0")]}),
-                (5000, 1024, 0),
-            ),
-            (
-                json!({"containers": [container("1", "1Ki")], "resources": {"requests": {"cpu": "3"}}}),
-                (3000, 1024, 0),
-            ),
+            (sum, (301, 4096, 0)),
+            (largest, (5000, 1024, 0)),
+            (of_pod, (3000, 1024, 0)),
             (json!({"containers": [gpu, gpu]}), (0, 0, 4)),
         ] {
             assert_eq!(requested(spec.clone()), expected, "{spec}");
         }
-    }
-
-    #[test]
-    fn only_requested_resources_must_be_available() {
-        let node = Resources { milli_cpu: 100, memory: -5, other: [("gpu".into(), 1)].into() };
-        let pod = |milli_cpu, gpu| Resources {
-            milli_cpu,
-            memory: 0,
-            other: [("gpu".into(), gpu)].into(),
-        };
-        for (taken, wanted, covers) in [
-            (pod(0, 0), pod(100, 1), true),
-            (pod(0, 0), pod(101, 0), false),
-            (pod(0, 0), pod(0, 2), false),
-            (pod(40, 0), pod(60, 1), true),
-            (pod(41, 0), pod(60, 0), false),
-            (pod(0, 1), pod(0, 1), false),
-        ] {
-            assert_eq!(node.covers_beside(&[&taken, &pod(0, 0)], &wanted), covers, "{taken:?}");
-            assert_eq!(node.minus(&taken).covers(&wanted), covers, "{taken:?}");
-        }
-        let both = Resources { milli_cpu: 101, memory: -5, other: [("gpu".into(), 3)].into() };
-        assert_eq!(node.plus(&pod(1, 2)), both);
     }
 }

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::api::core::v1::{Pod, Toleration};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::systems::test_objects::{node, view_of, watch};
-use crate::view::Scope;
+use crate::view::resource::POD;
+use crate::view::{Name, Scope};
 
 /// A View with eligible nodes `n1` to `n3`, each with 4 cores, 8 GiB and 3 pods; `change` is merged
 /// into `n1`. On `n1` are pods that request 3 cores and 1 GiB each.
@@ -23,14 +24,16 @@ fn view(change: &Value, pods: usize) -> View {
         }
         watch(&mut view, node, Scope::Controller);
     }
-    for index in 0..pods {
-        let mut spec = requests(&json!({"cpu": "3", "memory": "1Gi"}));
-        spec["nodeName"] = json!("n1");
-        let metadata = json!({"name": format!("there-{index}"), "namespace": "ns"});
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
-        watch(&mut view, pod, Scope::Controller);
-    }
+    (0..pods).for_each(|index| watch(&mut view, there(index, "n1"), Scope::Controller));
     view
+}
+
+/// A pod on this node.
+fn there(index: usize, node: &str) -> Value {
+    let mut spec = requests(&json!({"cpu": "3", "memory": "1Gi"}));
+    spec["nodeName"] = json!(node);
+    let metadata = json!({"name": format!("there-{index}"), "namespace": "ns"});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
 fn pod(spec: &Value) -> Pod {
@@ -70,7 +73,16 @@ fn each_obstacle_is_found_by_itself_and_named_in_the_words_of_kubernetes() {
         |effect: &str| json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}});
     let none = || json!({});
     let cordon = || json!({"spec": {"unschedulable": true}});
+    let mut closed = taint("NoExecute");
+    closed["spec"]["unschedulable"] = json!(true);
     let tolerant = || json!({"tolerations": [{"operator": "Exists"}]});
+    let tolerates = |toleration: Value| json!({"tolerations": [toleration]});
+    let any = |key: &str| tolerates(json!({"key": key, "operator": "Exists"}));
+    let only_cordon = any("node.kubernetes.io/unschedulable");
+    let own = json!({"key": "k", "value": "v", "effect": "NoSchedule"});
+    let other_value = json!({"key": "k", "operator": "Equal", "value": "w"});
+    let other_effect = json!({"operator": "Exists", "effect": "NoExecute"});
+    let tainted = "has the taint k=v:NoSchedule";
     let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
     let unnamed = json!({"metadata": {"labels": {"kubernetes.io/hostname": null}}});
     let full = json!({"status": {"allocatable": {"pods": "0"}}});
@@ -85,10 +97,19 @@ fn each_obstacle_is_found_by_itself_and_named_in_the_words_of_kubernetes() {
         ("not ready", not_ready, tolerant(), "is NotReady"),
         ("cordoned", cordon(), none(), "is cordoned"),
         ("tolerated cordon", cordon(), tolerant(), ""),
-        ("tainted", taint("NoSchedule"), none(), "has the taint k=v:NoSchedule"),
+        ("tainted", taint("NoSchedule"), none(), tainted),
         ("evicting", taint("NoExecute"), none(), "has the taint k=v:NoExecute"),
         ("avoided", taint("PreferNoSchedule"), none(), ""),
         ("tolerated taint", taint("NoSchedule"), tolerant(), ""),
+        ("tolerated with any value", taint("NoSchedule"), any("k"), ""),
+        ("tolerated with its value", taint("NoSchedule"), tolerates(own), ""),
+        ("another key tolerated", taint("NoSchedule"), any("other"), tainted),
+        ("another value tolerated", taint("NoSchedule"), tolerates(other_value), tainted),
+        ("no value tolerated", taint("NoSchedule"), tolerates(json!({"key": "k"})), tainted),
+        ("another effect tolerated", taint("NoSchedule"), tolerates(other_effect), tainted),
+        ("an empty toleration", taint("NoSchedule"), tolerates(json!({})), tainted),
+        ("only a taint tolerated", cordon(), any("k"), "is cordoned"),
+        ("only the cordon tolerated", closed, only_cordon, "has the taint k=v:NoExecute"),
         ("no hostname", unnamed, tolerant(), "lacks the label kubernetes.io/hostname"),
         ("selected", none(), on_disk("ssd"), ""),
         ("not selected", none(), on_disk("hdd"), "does not match the node selector"),
@@ -104,14 +125,12 @@ fn each_obstacle_is_found_by_itself_and_named_in_the_words_of_kubernetes() {
 
 #[test]
 fn each_list_of_checks_finds_only_its_obstacles() {
-    let closed = view(
-        &json!({
-            "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "labels": {"kubernetes.io/hostname": null}},
-            "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}]},
-            "status": {"conditions": [], "allocatable": {"cpu": "0", "pods": "0"}},
-        }),
-        0,
-    );
+    let closed = json!({
+        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "labels": {"kubernetes.io/hostname": null}},
+        "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+        "status": {"conditions": [], "allocatable": {"cpu": "0", "pods": "0"}},
+    });
+    let closed = view(&closed, 0);
     let mut spec = requests(&json!({"cpu": "1"}));
     spec["nodeSelector"] = json!({"disk": "hdd"});
     let count = |checks| found(&closed, &spec, checks).len();
@@ -146,6 +165,18 @@ fn only_requested_resources_can_be_insufficient() {
     let spec = requests(&json!({"cpu": "2", "memory": "1", "example.com/gpu": "2"}));
     let insufficient = "has insufficient cpu (1000m of 2000m) and memory (0 MiB of 1 MiB) and example.com/gpu (1 of 2)";
     assert_eq!(found(&view, &spec, ALL), [insufficient]);
+}
+
+#[test]
+fn a_pod_uses_resources_of_its_node_until_it_is_forgotten() {
+    let mut view = view(&json!({}), 2);
+    watch(&mut view, there(1, "n2"), Scope::Controller);
+    let cores = |view: &View| {
+        ["n1", "n2"].map(|node| view.node_usage(node).map(|of| (of.pods, of.requested.milli_cpu)))
+    };
+    assert_eq!(cores(&view), [Some((1, 3000)), Some((1, 3000))]);
+    view.forget(&POD, &Name::new("ns", "there-1"));
+    assert_eq!(cores(&view), [Some((1, 3000)), None]);
 }
 
 /// The placeholder and one member count together: two pods, and the requests of both.
@@ -208,28 +239,5 @@ fn a_node_name_that_stowplan_added_is_not_a_requirement_of_the_pod() {
         let view = view(&json!({}), 0);
         let candidate = Candidate::find("n1", &view).unwrap();
         assert_eq!(first_obstacle(&Question::new(candidate, &needs), ALL), None);
-    }
-}
-
-/// A pod tolerates a cordon by tolerating the cordon's taint.
-#[test]
-fn a_node_is_closed_by_a_cordon_or_a_taint() {
-    let view = view(
-        &json!({"spec": {"unschedulable": true,
-            "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}}),
-        0,
-    );
-    let node = view.node("n1").unwrap().details.as_deref().unwrap();
-    let cordon = json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists"});
-    let taint = json!({"key": "k", "operator": "Exists"});
-    for (tolerated, expected) in [
-        (json!([]), Some("is cordoned")),
-        (json!([taint]), Some("is cordoned")),
-        (json!([cordon]), Some("has the taint k=v:NoExecute")),
-        (json!([cordon, taint]), None),
-    ] {
-        let tolerations: Vec<Toleration> = serde_json::from_value(tolerated.clone()).unwrap();
-        let found = closed_by(node, &tolerations).map(|found| found.to_string());
-        assert_eq!(found.as_deref(), expected, "{tolerated}");
     }
 }

@@ -330,21 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_values_are_taken_and_defaults_apply_where_an_annotation_is_absent() {
-        let least = Request {
-            cluster: "j".to_owned(),
-            role: Role::Worker,
-            workers: None,
-            slots: None,
-            implementation: Implementation::OpenMpi,
-            ssh_dir: None,
-            ssh_port: None,
-            container: None,
-            launcher_as_worker: false,
-            clean_up: CleanUp::None,
-        };
-        assert_eq!(parse(&[]), None);
-        assert_eq!(parse(&WORKER), Some(Ok(least)));
+    fn valid_values_are_taken() {
         let request = parse(&[
             ("cluster", &"a".repeat(54)),
             ("role", "launcher"),

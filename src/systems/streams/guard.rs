@@ -137,39 +137,3 @@ pub(crate) fn hosts(form: Option<&Form>) -> u32 {
         _ => 0,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::api;
-    use crate::systems;
-
-    #[test]
-    fn a_pool_that_the_controller_has_refused_reserves_no_hosts() {
-        let policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 1}").unwrap();
-        let accepted = |status: &str, generation: u32| {
-            json!({"conditions": [{"type": "Accepted", "status": status, "reason": "R",
-                "message": "", "observedGeneration": generation,
-                "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
-        };
-        for (status, is_allowed) in [
-            (Value::Null, false),
-            (accepted("True", 1), false),
-            (accepted("False", 1), true),
-            // The status is about an earlier size.
-            (accepted("False", 0), false),
-        ] {
-            let mut view = View::default();
-            let pool = json!({
-                "apiVersion": api::VERSION, "kind": "HostPool",
-                "metadata": {"name": "p", "namespace": "ns", "uid": "u", "generation": 1},
-                "spec": {"size": 2, "exclusivity": "Exclusive"}, "status": status,
-            });
-            view.apply(systems::object(pool).unwrap().unwrap());
-            let found = exclusive_hosts("s", "ns", 1, |_, _| true, &view, &policy);
-            assert_eq!(found.is_ok(), is_allowed, "{status}: {found:?}");
-        }
-    }
-}

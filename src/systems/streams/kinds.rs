@@ -2,10 +2,10 @@
 //! [`StreamsView`] for queries about them.
 
 pub(crate) mod companions;
-pub(crate) mod host_pool;
+pub mod host_pool;
 pub(crate) mod node_marks;
-pub(crate) mod streams_job;
-pub(crate) mod streams_pod;
+pub mod streams_job;
+pub mod streams_pod;
 
 use std::collections::BTreeSet;
 

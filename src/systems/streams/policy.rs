@@ -89,37 +89,3 @@ impl Default for Streams {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::systems::policy::Policy;
-
-    #[test]
-    fn an_error_names_what_is_wrong() {
-        let whole = "is not a whole number";
-        for (text, part) in [
-            ("streams: {compat: wiki}", "streams.compat: \"wiki\" is not none or upstream"),
-            ("streams: {enabled: maybe}", "maybe"),
-            (
-                "hostPools: {maxExclusiveNodesPerNamespace: many}",
-                "hostPools.maxExclusiveNodesPerNamespace: \"many\" is not a whole number from 0",
-            ),
-            ("hostPools: {maxExclusiveNodesPerNamespace: 4294967296}", whole),
-            ("hostPools: {maxPoolsPerNamespace: many}", whole),
-            ("hostPools: {maxPoolsPerNode: -1}", whole),
-            (
-                "hostPools: {nodeSelector: {\"a b\": c}}",
-                "hostPools.nodeSelector.a b: \"a b\" is not the key",
-            ),
-            (
-                "hostPools: {nodeSelector: {zone: 1}}",
-                "hostPools.nodeSelector.zone: 1 is not a text; write \"1\"",
-            ),
-            ("hostPools: {namespaces: {x/y/z: ok}}", "is not the key of a label"),
-            ("hostPools: {namespaces: {x: \"bad value!\"}}", "is not the value of a label"),
-        ] {
-            let error = Policy::from_yaml(text).expect_err(text);
-            assert!(error.contains(part), "{text}: {error}");
-        }
-    }
-}

@@ -235,14 +235,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pool_references_are_parsed() {
-        let parse = |value: &str| parse_pool(value, false).map(|pool| (pool.name, pool.index));
-        assert_eq!(parse("p"), Ok(("p".to_owned(), None)));
-        assert_eq!(parse("my-pool.v2[0]"), Ok(("my-pool.v2".to_owned(), Some(0))));
-        assert_eq!(parse("p[4294967295]"), Ok(("p".to_owned(), Some(u32::MAX))));
-    }
-
-    #[test]
     fn an_invalid_pool_reference_is_refused() {
         let long = "a".repeat(254);
         let huge = format!("p[{}]", "1".repeat(262_144));

@@ -105,14 +105,6 @@ impl Object {
         row.downcast_ref()
     }
 
-    /// The row of the table `T` for changes.
-    pub fn row_mut<T: Table>(&mut self) -> Option<&mut T::Row> {
-        let mut facets = self.facets.iter_mut();
-        let facet = facets.find(|facet| facet.table.id() == TypeId::of::<T>())?;
-        let row: &mut dyn Any = &mut **facet.row.as_mut()?;
-        row.downcast_mut()
-    }
-
     /// The version of the object, if known.
     #[must_use]
     pub fn identity(&self) -> Option<&Identity> {

@@ -18,32 +18,6 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
 }
 
-fn pod(labels: &Labels, affinity: &[Selector], anti: &[Selector], is_exclusive: bool) -> NumaPod {
-    NumaPod {
-        qos: Qos { is_dedicated: true, is_bound: true, is_exclusive },
-        labels: labels.clone(),
-        affinity: affinity.to_vec(),
-        anti_affinity: anti.to_vec(),
-        ..NumaPod::default()
-    }
-}
-
-fn declared(keys: &[&str]) -> Katalyst {
-    let declared_labels = keys.iter().map(|key| (*key).to_owned()).collect();
-    Katalyst { declared_labels, ..Katalyst::default() }
-}
-
-fn names(count: usize) -> Vec<Name> {
-    (0..count).map(|number| Name::new("ns", &format!("p{number}"))).collect()
-}
-
-fn feasible(machine: &Machine<'_>, newcomer: &NumaPod, policy: &Katalyst) -> Vec<u8> {
-    // The lifetimes of a machine and of a newcomer are one.
-    let machine = machine.clone();
-    let verdicts = machine.verdicts(Newcomer { pod: newcomer, policy, leads: false });
-    verdicts.filter(|of| of.obstacle.is_none()).map(|of| of.zone).collect()
-}
-
 /// A pod with the NUMA nodes where it is; none: they are not known.
 type Placed = (NumaPod, Vec<usize>);
 
@@ -88,12 +62,18 @@ fn placed(zones: usize) -> impl Strategy<Value = Placed> {
         8 => subsequence((0..zones).collect::<Vec<_>>(), 1..=2.min(zones)),
         1 => Just(Vec::new()),
     ];
-    let pod = (any_labels(0), selectors(), selectors(), prop::bool::weighted(0.2))
-        .prop_map(|(labels, affinity, anti, alone)| pod(&labels, &affinity, &anti, alone));
-    (pod, prop::bool::weighted(0.9), on).prop_map(|(mut pod, is_bound, on)| {
-        pod.qos.is_bound = is_bound;
-        (pod, on)
-    })
+    let qos = (prop::bool::weighted(0.9), prop::bool::weighted(0.2))
+        .prop_map(|(is_bound, is_exclusive)| Qos { is_dedicated: true, is_bound, is_exclusive });
+    let pod = (qos, any_labels(0), selectors(), selectors()).prop_map(
+        |(qos, labels, affinity, anti_affinity)| NumaPod {
+            qos,
+            labels,
+            affinity,
+            anti_affinity,
+            ..NumaPod::default()
+        },
+    );
+    (pod, on)
 }
 
 /// The socket of each NUMA node, the pods that are there, the new pod, and the declared keys.
@@ -114,7 +94,10 @@ proptest! {
 
     #[test]
     fn random_machines_agree_with_a_naive_evaluation((socket_of, pods, (new, _), keys) in cases()) {
-        let names = names(pods.len());
+        let declared_labels = keys.iter().map(|key| (*key).to_owned()).collect();
+        let policy = Katalyst { declared_labels, ..Katalyst::default() };
+        let name = |number| Name::new("ns", &format!("p{number}"));
+        let names: Vec<Name> = (0..pods.len()).map(name).collect();
         let occupants = |is_here: &dyn Fn(&[usize]) -> bool| -> Vec<Occupant<'_>> {
             let here = names.iter().zip(&pods).filter(|(_, (_, zones))| is_here(zones));
             here.map(|(name, (pod, _))| Occupant { name, pod }).collect()
@@ -133,6 +116,8 @@ proptest! {
             .filter(|zone| naive(*zone, &socket_of, &pods, &new, &keys))
             .filter_map(|zone| u8::try_from(zone).ok())
             .collect();
-        prop_assert_eq!(feasible(&machine, &new, &declared(&keys)), wanted);
+        let verdicts = machine.verdicts(Newcomer { pod: &new, policy: &policy, leads: false });
+        let feasible = verdicts.filter(|of| of.obstacle.is_none()).map(|of| of.zone);
+        prop_assert_eq!(feasible.collect::<Vec<u8>>(), wanted);
     }
 }

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::simulation::{CONTROLLER, Outcome, Simulation};
 use crate::systems::katalyst::keys::{
-    AFFINITY, ANTI_AFFINITY, GATE, LEADER_OF, LET_GO, MEMORY_ENHANCEMENT, NUMA_ZONES, QOS_LEVEL,
+    AFFINITY, ANTI_AFFINITY, GATE, LET_GO, MEMORY_ENHANCEMENT, NUMA_ZONES, QOS_LEVEL,
 };
 use crate::systems::plan::Write;
+use crate::systems::test_objects;
 use crate::view::Name;
 
 /// The creation of the first pod. Pod `n` is created `n` seconds later.
@@ -63,15 +64,6 @@ impl Cluster {
         self
     }
 
-    /// A cluster of the same objects.
-    fn copy(&self) -> Self {
-        let mut copy = Self::default();
-        for kind in ["Node", "CustomNodeResource", "Pod"] {
-            self.0.store.all(kind).for_each(|document| _ = copy.apply(document.clone()));
-        }
-        copy
-    }
-
     /// Applies another policy ([`policy`]).
     fn govern(&mut self, text: &str) -> &mut Self {
         self.0.policy = policy(text);
@@ -79,11 +71,8 @@ impl Cluster {
     }
 
     fn node(&mut self, name: &str) -> &mut Self {
-        self.apply(json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name, NUMA_ZONES: "2"}},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        }))
+        let metadata = json!({"uid": name, "labels": {NUMA_ZONES: "2"}});
+        self.apply(test_objects::node(name, &json!({"metadata": metadata})))
     }
 
     /// A report of two sockets with one NUMA node each, with the pods on each (`name/uid`).
@@ -192,10 +181,6 @@ impl Cluster {
         self.0.get("Pod", name)
     }
 
-    fn gates(&self, name: &str) -> usize {
-        self.pod_now(name)["spec"]["schedulingGates"].as_array().map_or(0, Vec::len)
-    }
-
     /// Carries out a plan, and checks the label of the only node.
     #[track_caller]
     fn expect_label(&mut self, label: Option<&str>) -> &mut Self {
@@ -233,21 +218,16 @@ fn a_report_that_cannot_be_read_whole_is_reported_at_its_node() {
 }
 
 #[test]
-fn a_gate_is_removed_when_a_numa_node_is_feasible() {
+fn a_pod_that_has_ended_is_not_avoided() {
     let pods = [["worker", "", "ps"], ["ps", "", "none"], ["ps", "", "none"]];
     let mut cluster = Cluster::new(&["n1"], &pods);
     cluster.bind("p2", "n1", 0).bind("p3", "n1", 0).report("n1", [&["p2/u2"], &["p3/u3"]]);
     cluster.carry_out(10);
     cluster.expect(10, &["p1: NumaWaiting"]);
     assert_eq!(cluster.plan(10).recheck_at, Some(at(601)), "the deadline of the gate");
-    let note = cluster.note(10);
-    assert!(note.contains("2 NUMA nodes on 1 node (2, such as: the pod avoids ns/p2, which is there, by role=ps (numa))"), "{note}");
-
     cluster.change("p3", |pod| pod["status"]["phase"] = "Succeeded".into());
     let pod = cluster.expect(11, &["p1: NumaFeasible"]).pod_now("p1");
-    assert_eq!(pod["spec"]["schedulingGates"], Value::Null);
     assert_eq!(pod["metadata"]["annotations"][LET_GO], at(11).to_string());
-    assert!(pod["metadata"]["annotations"][ANTI_AFFINITY].is_string());
     cluster.expect(12, &[]);
 }
 
@@ -260,20 +240,6 @@ fn a_wrong_uid_or_a_pod_that_is_gone_forbids_nothing() {
     cluster.expect(119, &["p1: NumaWaiting"]);
     assert_eq!(cluster.plan(119).recheck_at, Some(at(120)));
     cluster.expect(120, &["p1: NumaFeasible"]);
-}
-
-#[test]
-fn pods_that_exclude_each_other_go_one_after_the_other() {
-    let mut cluster = Cluster::new(&["n1"], &[["ps", "", "ps"]; 3]);
-    assert_eq!(cluster.carry_out(5)[..2], ["p1: NumaFeasible", "p2: NumaWaiting"]);
-    assert_eq!(["p1", "p2", "p3"].map(|pod| cluster.gates(pod)), [0, 1, 1]);
-    let waiting = ["p2: NumaWaiting", "p3: NumaWaiting"];
-    // The first one is not reported.
-    cluster.expect(6, &waiting).bind("p1", "n1", 7).expect(8, &waiting);
-    cluster.report("n1", [&["p1/u1"], &[]]).expect(9, &["p2: NumaFeasible", "p3: NumaWaiting"]);
-    cluster.bind("p2", "n1", 9).report("n1", [&["p1/u1"], &["p2/u2"]]);
-    // No NUMA node is left.
-    cluster.expect(10, &["p3: NumaWaiting"]);
 }
 
 #[test]
@@ -308,42 +274,24 @@ fn only_nodes_that_the_scheduler_may_choose_are_feasible() {
 fn the_default_scheduler_is_left_the_feasible_nodes() {
     const TERMS: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     for (scheduler, is_restricted) in [(None, true), (Some("katalyst-scheduler"), false)] {
-        let mut cluster = Cluster::new(&["n1", "n2"], &[["worker", "", "ps"]; 2]);
+        let mut cluster = Cluster::new(&["n1", "n2"], &[["worker", "", "ps"]]);
         cluster.pod(9, "ps", "", "none").bind("p9", "n1", 0);
-        cluster.report("n1", [&["p9/u9"], &["p9/u9"]]);
-        for pod in ["p1", "p2"] {
-            cluster.change(pod, |pod| {
-                pod["spec"]["schedulerName"] = json!(scheduler);
-                *pod.pointer_mut(TERMS).unwrap() = json!([
-                    {"matchExpressions": [{"key": NUMA_ZONES, "operator": "Exists"}]},
-                    {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n7"]}]},
-                    {},
-                ]);
-            });
-        }
-        cluster.expect(5, &["p1: NumaFeasible", "p2: NumaFeasible"]);
+        cluster.report("n1", [&["p9/u9"], &["p9/u9"]]).change("p1", |pod| {
+            pod["spec"]["schedulerName"] = json!(scheduler);
+            *pod.pointer_mut(TERMS).unwrap() = json!([
+                {"matchExpressions": [{"key": NUMA_ZONES, "operator": "Exists"}]},
+                {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n7"]}]},
+                {},
+            ]);
+        });
+        cluster.expect(5, &["p1: NumaFeasible"]);
         assert!(cluster.plan(6).actions.is_empty());
-        let [first, terms] = ["p1", "p2"].map(|pod| cluster.pod_now(pod).pointer(TERMS).unwrap());
-        assert_eq!(first, terms);
+        let terms = cluster.pod_now("p1").pointer(TERMS).unwrap();
         let on_n2 = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2"]});
         let added = if is_restricted { on_n2 } else { Value::Null };
         let found = [&terms[0]["matchExpressions"][1], &terms[1]["matchExpressions"][0], &terms[2]];
         assert_eq!(found, [&added, &added, &json!({})], "{scheduler:?}");
     }
-}
-
-#[test]
-fn the_first_pod_of_a_group_leads() {
-    let mut cluster = Cluster::new(&["n1"], &[["ring", "ring", ""]; 3]);
-    let affinity = cluster.pod_now("p1")["metadata"]["annotations"][AFFINITY].clone();
-    cluster.expect(5, &["p1: NumaLeader", "p2: NumaWaiting", "p3: NumaWaiting"]);
-    let annotations = &cluster.pod_now("p1")["metadata"]["annotations"];
-    assert_eq!((&annotations[AFFINITY], &annotations[LEADER_OF]), (&Value::Null, &affinity));
-    // It may still be bound, and then it is not reported.
-    let waiting = ["p2: NumaWaiting", "p3: NumaWaiting"];
-    cluster.expect(300, &waiting).bind("p1", "n1", 301).expect(302, &waiting);
-    cluster.report("n1", [&[], &["p1/u1"]]);
-    cluster.expect(303, &["p2: NumaFeasible", "p3: NumaFeasible"]);
 }
 
 #[test]
@@ -355,8 +303,10 @@ fn another_pod_leads_after_a_leader_that_is_gone_or_never_reported() {
             cluster.remove("Pod", "p1");
             7
         } else {
-            cluster.bind("p1", "n1", 6);
-            126
+            // Until it is bound it may come to run at any time.
+            let waiting = ["p2: NumaWaiting", "p3: NumaWaiting"];
+            cluster.expect(300, &waiting).bind("p1", "n1", 301);
+            421
         };
         cluster.expect(second, &["p2: NumaLeader", "p3: NumaWaiting"]);
     }
@@ -373,18 +323,9 @@ fn no_pod_leads_where_another_may_serve_the_group() {
 }
 
 #[test]
-fn a_gate_is_removed_at_its_deadline_with_a_warning() {
-    let mut cluster = Cluster::new(&["n1"], &[["worker", "ps", ""]]);
-    cluster.govern("mode: enforced, gateDeadline: 30s").carry_out(30);
-    assert_eq!(cluster.gates("p1"), 1);
-    assert_eq!(cluster.expect(31, &["p1: NumaDeadline"]).gates("p1"), 0);
-}
-
-#[test]
 fn gates_are_removed_where_nothing_is_enforced_any_more() {
-    for off in ["mode: advisory", "mode: disabled"] {
-        Cluster::new(&[], &[["worker", "ps", ""]]).govern(off).expect(5, &["p1: GateLifted"]);
-    }
+    let mut cluster = Cluster::new(&[], &[["worker", "ps", ""]]);
+    cluster.govern("mode: disabled").expect(5, &["p1: GateLifted"]);
     let mut cluster = Cluster::new(&[], &[["worker", "ps", ""]]);
     cluster.0.policy.excluded_namespaces.insert("ns".to_owned());
     cluster.expect(5, &["p1: GateLifted"]);
@@ -464,18 +405,18 @@ fn pods_that_exclude_their_own_kind_share_the_machines() {
 /// Left only the second node, which may lack CPUs for all of them, one of the workers would stay Pending.
 #[test]
 fn pods_wait_for_reports_that_may_give_them_more_nodes() {
-    let mut cluster = Cluster::new(&["n1", "n2"], &[["ps", "", "worker"]]);
-    cluster.expect(2, &["p1: NumaFeasible"]).bind("p1", "n1", 2);
-    for number in [2, 3, 4] {
-        cluster.pod(number, "worker", "", "ps");
+    for (is_reported, second, left) in [(true, 6, r#"["n1","n2"]"#), (false, 20, r#"["n2"]"#)] {
+        let mut cluster = Cluster::new(&["n1", "n2"], &[["ps", "", "worker"]]);
+        cluster.expect(2, &["p1: NumaFeasible"]).bind("p1", "n1", 2);
+        [2, 3, 4].iter().for_each(|number| _ = cluster.pod(*number, "worker", "", "ps"));
+        // On n1 it may be on either NUMA node.
+        cluster.expect(5, &["p2: NumaWaiting", "p3: NumaWaiting", "p4: NumaWaiting"]);
+        if is_reported {
+            cluster.report("n1", [&["p1/u1"], &[]]);
+        }
+        // If no report comes, they do not wait for long.
+        let feasible = ["p2: NumaFeasible", "p3: NumaFeasible", "p4: NumaFeasible"];
+        let pod = cluster.expect(second, &feasible).pod_now("p2");
+        assert!(pod.to_string().contains(&format!(r#""values":{left}"#)), "{pod}");
     }
-    // On n1 it may be on either NUMA node.
-    cluster.expect(5, &["p2: NumaWaiting", "p3: NumaWaiting", "p4: NumaWaiting"]);
-    let mut late = cluster.copy();
-    let feasible = ["p2: NumaFeasible", "p3: NumaFeasible", "p4: NumaFeasible"];
-    let pod = cluster.report("n1", [&["p1/u1"], &[]]).expect(6, &feasible).pod_now("p2");
-    assert!(pod.to_string().contains(r#""values":["n1","n2"]"#), "{pod}");
-    // No report comes: they do not wait for long.
-    let pod = late.expect(20, &feasible).pod_now("p2");
-    assert!(pod.to_string().contains(r#""values":["n2"]"#), "{pod}");
 }

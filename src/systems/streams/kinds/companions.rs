@@ -241,55 +241,32 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_one_node_are_found_until_they_are_forgotten() {
+    fn of_pods_that_are_alike_two_are_found_until_they_are_forgotten() {
         let mut pods = Companions::default();
-        for pod in [
-            pod("p", true, &apart("streams.ibm.com/job")),
-            pod("q", true, &apart("app")),
-            pod("r", false, &json!([])),
-        ] {
-            let name = Name::new("ns", pod.metadata.name.as_deref().unwrap());
-            if let Some(row) = Companions::read(&pod, Scope::Admission) {
-                pods.put(name, row);
+        let mut put = |name: &str, pod: &core::Pod| {
+            if let Some(row) = Companions::read(pod, Scope::Admission) {
+                pods.put(Name::new("ns", name), row);
             }
+        };
+        let alike: Vec<String> = (0..100).map(|number| format!("p-{number:02}")).collect();
+        for name in &alike {
+            put(name, &pod("p", true, &apart("streams.ibm.com/job")));
         }
+        put("q", &pod("q", true, &apart("app")));
+        put("r", &pod("r", false, &json!([])));
         let label = ("streams.ibm.com/hostcolocation.A", "a");
         let of_group = |pods: &Companions, exclusive: bool| {
             let names =
                 pods.of_group("ns", label, exclusive).map(|(name, _)| name.name.to_string());
             names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
         };
-        assert_eq!(of_group(&pods, false), ["p", "q"], "r only prefers the node");
-        assert_eq!(of_group(&pods, true), ["p", "q"]);
-        let excludes = |name: &str, element: &str| {
-            pods.pods[&Name::new("ns", name)].excludes(|key| match key {
-                "streams.ibm.com/job" => Some("j"),
-                "streams.ibm.com/pe" => Some(element),
-                _ => None,
-            })
-        };
-        assert!(excludes("p", "q") && !excludes("p", "p") && !excludes("q", "p"));
-        pods.forget(&Name::new("ns", "p"));
+        assert_eq!(of_group(&pods, false), ["p-00", "p-01", "q"], "r only prefers the node");
+        assert_eq!(of_group(&pods, true), ["p-00", "p-01", "q"]);
+        alike[1..].iter().for_each(|name| pods.forget(&Name::new("ns", name)));
+        assert_eq!(of_group(&pods, true), ["p-00", "q"]);
+        pods.forget(&Name::new("ns", "p-00"));
         assert!(of_group(&pods, true).is_empty(), "the term of q is about other labels");
         pods.forget(&Name::new("ns", "q"));
-        assert!(pods.groups.is_empty() && pods.pods.is_empty());
-    }
-
-    #[test]
-    fn of_pods_that_are_alike_two_are_found() {
-        let mut pods = Companions::default();
-        let names: Vec<String> = (0..100).map(|number| format!("p-{number:02}")).collect();
-        for name in &names {
-            let mut pod = pod("p", true, &apart("streams.ibm.com/job"));
-            pod.metadata.name = Some(name.clone());
-            pods.put(Name::new("ns", name), Companions::read(&pod, Scope::Admission).unwrap());
-        }
-        let label = ("streams.ibm.com/hostcolocation.A", "a");
-        let count = |pods: &Companions| pods.of_group("ns", label, true).count();
-        assert_eq!(count(&pods), 2);
-        names[1..].iter().for_each(|name| pods.forget(&Name::new("ns", name)));
-        assert_eq!(count(&pods), 1);
-        pods.forget(&Name::new("ns", &names[0]));
         assert!(pods.groups.is_empty() && pods.pods.is_empty());
     }
 }

@@ -203,52 +203,11 @@ impl Table for NodeMarks {
 mod tests {
     use super::*;
 
-    fn name(node: &str) -> Name {
-        Name::cluster_wide(node)
-    }
-
-    #[test]
-    fn the_exclusive_pool_of_a_node_is_known_while_the_node_has_its_taint() {
-        let marks = |pool: Option<&str>| Marks {
-            tags: ["a".into()].into(),
-            exclusive: pool.map(Into::into),
-            limits: Limits::default(),
-        };
-        let mut nodes = NodeMarks::default();
-        for (node, pool) in [("n1", None), ("n2", Some("p1")), ("n3", Some("p2"))] {
-            assert_eq!(nodes.exclusive_pool(node), None);
-            nodes.put(name(node), marks(pool));
-        }
-        nodes.forget(&name("n3"));
-        nodes.forget(&name("n3"));
-        let known = ["n1", "n2", "n3"].map(|node| nodes.exclusive_pool(node));
-        assert_eq!(known, [None, Some("p1"), None]);
-        nodes.forget(&name("n2"));
-        assert_eq!((nodes.exclusive_pool("n2"), nodes.exclusive), (None, 0));
-    }
-
-    #[test]
-    fn nodes_are_counted_by_their_tags() {
-        let texts = |tags: &[&str]| tags.iter().map(|&tag| tag.into()).collect::<Vec<_>>();
-        let mut nodes = NodeMarks::default();
-        for (node, tags) in [("n1", ["a", "b"]), ("n2", ["b", "c"]), ("n3", ["a", "b"])] {
-            let tags = texts(&tags).into_iter().collect();
-            nodes.put(name(node), Marks { tags, ..Marks::default() });
-        }
-        for (tags, count) in [(&["a", "b"][..], 2), (&["b"], 3), (&["a", "c"], 0)] {
-            assert_eq!(nodes.with_tags(&texts(tags)), count, "{tags:?}");
-        }
-        nodes.forget(&name("n1"));
-        assert_eq!(nodes.with_tags(&texts(&["a", "b"])), 1, "n3 has them");
-        ["n3", "n2", "n2"].iter().for_each(|node| nodes.forget(&name(node)));
-        assert!(nodes.shared.is_empty() && nodes.nodes.is_empty());
-    }
-
     #[test]
     fn the_labels_of_tags_can_be_queried() {
         let mut nodes = NodeMarks::default();
         let tags = [tag("fast", true), tag("b", false)].into();
-        nodes.put(name("n"), Marks { tags, ..Marks::default() });
+        nodes.put(Name::cluster_wide("n"), Marks { tags, ..Marks::default() });
         for (node, key, expected) in [
             ("n", "arch", None),
             ("n", TAG_KEY, Some(Some("fast"))),
@@ -257,7 +216,7 @@ mod tests {
             ("n", "hostpool.streams.ibm.com/b", None),
             ("other", TAG_KEY, Some(None)),
         ] {
-            assert_eq!(nodes.label(&name(node), key), expected, "{node} {key}");
+            assert_eq!(nodes.label(&Name::cluster_wide(node), key), expected, "{node} {key}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The table of StreamsJobs: each with its spec, and the [`Closure`] that is derived from the spec.
 
-pub(crate) mod closure;
+pub mod closure;
 
 use std::collections::BTreeMap;
 

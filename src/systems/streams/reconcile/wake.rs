@@ -71,10 +71,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::systems;
-    use crate::systems::streams::kinds::streams_pod::StreamsPods;
+    use crate::systems::test_objects::watch;
     use crate::systems::wake::WAKE;
-    use crate::view::Object;
     use crate::view::Scope;
 
     /// `at` seconds after a fixed time.
@@ -82,7 +80,7 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + at).unwrap()
     }
 
-    fn pod(name: &str, token: &str, node: Option<&str>, since: Option<i64>, woken: i64) -> Object {
+    fn pod(name: &str, token: &str, node: Option<&str>, since: Option<i64>, woken: i64) -> Value {
         let mut labels = json!({
             "streams.ibm.com/job": "j",
             "streams.ibm.com/pe": name,
@@ -96,18 +94,17 @@ mod tests {
                 "lastTransitionTime": time(since).to_string()})
         };
         let conditions: Vec<Value> = since.map(unschedulable).into_iter().collect();
-        let pod = json!({
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"), "labels": labels},
             "spec": {"containers": [], "nodeName": node},
             "status": {"phase": "Pending", "conditions": conditions},
-        });
-        let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(pod).unwrap();
-        systems::project(&pod, Scope::Controller).unwrap()
+        })
     }
 
-    fn planned(pods: &[Object], at: i64) -> (Vec<String>, Option<i64>) {
+    fn planned(pods: &[Value], at: i64) -> (Vec<String>, Option<i64>) {
         let mut view = View::default();
-        pods.iter().cloned().for_each(|pod| view.apply(pod));
+        pods.iter().for_each(|pod| watch(&mut view, pod.clone(), Scope::Controller));
         let plan = plan(&view, time(at));
         let names = plan.actions.iter().map(|action| action.target.name.to_string()).collect();
         (names, plan.recheck_at.map(|at| at.as_second() - time(0).as_second()))
@@ -139,9 +136,7 @@ mod tests {
     #[test]
     fn a_pod_of_two_groups_is_woken_once() {
         let mut both = pod("a", "t", None, Some(0), 0);
-        let details = both.row_mut::<StreamsPods>().unwrap().details.as_mut().unwrap();
-        let groups = details.groups.iter().cloned();
-        details.groups = groups.chain([("k".into(), "v".into())]).collect();
+        both["metadata"]["labels"]["streams.ibm.com/hostcolocation.u"] = json!("u");
         assert_eq!(planned(&[both], 100), (vec!["a".to_owned()], None));
     }
 }

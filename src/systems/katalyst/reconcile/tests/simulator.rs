@@ -51,24 +51,12 @@ struct World {
     nodes: Vec<String>,
     /// The node and the number of the NUMA node that each pod really has.
     places: BTreeMap<String, (String, u8)>,
-    /// The pods on the NUMA nodes of each node, as its agent reported them.
-    reports: BTreeMap<String, [Vec<String>; 2]>,
-    created: i64,
-    leaders: usize,
 }
 
 impl World {
     fn new(nodes: usize) -> Self {
         let nodes: Vec<String> = (1..=nodes).map(|node| format!("n{node}")).collect();
-        let cluster = Cluster::new(&texts(&nodes), &[]);
-        Self {
-            cluster,
-            nodes,
-            places: BTreeMap::new(),
-            reports: BTreeMap::new(),
-            created: 0,
-            leaders: 0,
-        }
+        Self { cluster: Cluster::new(&texts(&nodes), &[]), nodes, places: BTreeMap::new() }
     }
 
     /// The pods that the scheduler may bind.
@@ -80,11 +68,11 @@ impl World {
         names
     }
 
-    /// Binds a pod to a node that is left to it, and lets the agent there place it. Returns whether there is one.
-    fn bind(&mut self, pod: &Index, node: &Index, now: i64) -> Result<bool, String> {
+    /// Binds a pod, if there is one, to a node that is left to it, and lets the agent there place it.
+    fn bind(&mut self, pod: &Index, node: &Index, now: i64) -> Result<(), String> {
         let startable = self.startable();
         if startable.is_empty() {
-            return Ok(false);
+            return Ok(());
         }
         let name = pod.get(&startable).clone();
         let view = self.cluster.view();
@@ -97,7 +85,7 @@ impl World {
         let zone = zone.ok_or_else(|| format!("{chosen} rejects {name}: {:?}", self.places))?;
         self.places.insert(name.clone(), (chosen.clone(), zone));
         self.cluster.bind(&name, &chosen, now);
-        Ok(true)
+        Ok(())
     }
 
     /// The NUMA node that an agent gives a pod, by the pods that are really there.
@@ -112,21 +100,17 @@ impl World {
         });
         let machine = Machine { sockets: sockets.into(), anywhere: Vec::new() };
         let pod = view.numa_pod(&Name::new("ns", name)).unwrap();
-        machine.find_feasible(Newcomer {
-            pod,
-            policy: &self.cluster.0.policy.katalyst,
-            leads: false,
-        })
+        let policy = &self.cluster.0.policy.katalyst;
+        machine.find_feasible(Newcomer { pod, policy, leads: false })
     }
 
-    /// Lets an agent report. Returns whether it reports something new.
-    fn report(&mut self, node: &str) -> bool {
+    /// Lets an agent report.
+    fn report(&mut self, node: &str) {
         let zones = [0, 1].map(|zone| -> Vec<String> {
             let there = self.places.iter().filter(|(_, place)| **place == (node.to_owned(), zone));
             there.map(|(pod, _)| format!("{pod}/u{}", &pod[1..])).collect()
         });
         self.cluster.report(node, [&texts(&zones[0]), &texts(&zones[1])]);
-        self.reports.insert(node.to_owned(), zones.clone()) != Some(zones)
     }
 }
 
@@ -140,35 +124,24 @@ proptest! {
     #[test]
     fn no_pod_is_rejected_before_the_deadlines(nodes in 1_usize..4, steps in steps()) {
         let mut world = World::new(nodes);
-        let mut now = 10;
+        let (mut now, mut created, mut leaders) = (10, 0, 0);
         for step in &steps {
-            let is_new = match step {
+            match step {
                 Step::Create(kind) => {
-                    world.created += 1;
+                    created += 1;
                     let [role, affinity, anti_affinity] = KINDS[*kind];
-                    world.cluster.pod(world.created, role, affinity, anti_affinity);
-                    world.cluster.change(&format!("p{}", world.created), |pod| {
+                    world.cluster.pod(created, role, affinity, anti_affinity);
+                    world.cluster.change(&format!("p{created}"), |pod| {
                         pod["metadata"]["creationTimestamp"] = at(now).to_string().into();
                     });
-                    true
                 }
                 Step::Bind(pod, node) => world.bind(pod, node, now).map_err(TestCaseError::fail)?,
-                Step::Report(node) => {
-                    let node = node.get(&world.nodes).clone();
-                    world.report(&node)
-                }
-                Step::Wait(seconds) => {
-                    now += seconds;
-                    true
-                }
-            };
-            if !is_new {
-                // The plan would be the one before.
-                continue;
+                Step::Report(node) => world.report(&node.get(&world.nodes).clone()),
+                Step::Wait(seconds) => now += seconds,
             }
             let events = world.cluster.carry_out(now);
-            world.leaders += events.iter().filter(|event| event.ends_with("NumaLeader")).count();
-            prop_assert!(world.leaders <= 1, "the pods of one group have {} leaders", world.leaders);
+            leaders += events.iter().filter(|event| event.ends_with("NumaLeader")).count();
+            prop_assert!(leaders <= 1, "the pods of one group have {leaders} leaders");
             prop_assert!(now < 120, "before the deadlines");
             let again = world.cluster.plan(now);
             let writes = again.actions.iter().filter(|action| action.write != Write::None);

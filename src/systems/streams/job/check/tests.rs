@@ -1,32 +1,26 @@
 //! Checks of jobs that can be placed, and of jobs that cannot.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::systems;
 use crate::systems::streams::api::StreamsJob as Written;
-use crate::systems::test_objects::{node, watch};
-use crate::view::Scope;
+use crate::systems::test_objects::{node, view_of};
 
 /// Three nodes: n1 and n2 have the tags `ib` and `blue`, and n1 also has the single tag `source`.
 fn view() -> View {
-    let mut view = View::default();
     let tagged = json!({"hostpool.streams.ibm.com/ib": "", "hostpool.streams.ibm.com/blue": ""});
     let mut source = tagged.clone();
     source["streams.ibm.com/hostpool"] = json!("source");
-    for (name, own, tags) in
-        [("n1", "10.8.5.6", source), ("n2", "10.8.5.7", tagged), ("n3", "10.8.5.8", json!({}))]
-    {
-        let address = |kind: &str, address: &str| json!({"type": kind, "address": address});
-        let addresses = [
-            address("Hostname", name),
-            address("InternalDNS", "shared.internal"),
-            address("InternalIP", own),
-        ];
-        let with = json!({"metadata": {"labels": tags}, "status": {"addresses": addresses}});
-        watch(&mut view, node(name, &with), Scope::Admission);
-    }
-    view
+    let nodes =
+        [("n1", "10.8.5.6", source), ("n2", "10.8.5.7", tagged), ("n3", "10.8.5.8", json!({}))];
+    view_of(nodes.map(|(name, own, tags)| {
+        let addresses = json!([
+            {"type": "Hostname", "address": name}, {"type": "InternalIP", "address": own},
+            {"type": "InternalDNS", "address": "shared.internal"},
+        ]);
+        node(name, &json!({"metadata": {"labels": tags}, "status": {"addresses": addresses}}))
+    }))
 }
 
 fn job(spec: &str) -> (Name, StreamsJob) {
@@ -80,7 +74,6 @@ fn a_job_that_cannot_be_placed_is_refused_with_its_reason() {
         // An exlocation pair that must share a host: by token, by fusion, by host, by member.
         (two("", &format!("{together}{apart}"), &format!("{together}{apart}")), R::ExlocatedTogether, &["\"A\"", "\"B\"", "\"t\""][..]),
         ("{processingElements: [{name: a, operators: [{name: A, hostExlocation: [t]}, {name: B, hostExlocation: [t]}]}]}".to_owned(), R::ExlocatedTogether, &["one processing element"]),
-        (two("", &(host("name: n1") + apart), &(host("name: n1") + apart)), R::ExlocatedTogether, &["\"A\"", "\"B\""]),
         (two("", &(host("name: n1") + apart), &(host("address: 10.8.5.6") + apart)), R::ExlocatedTogether, &["node n1"]),
         (two("{name: P, size: 2}", &(host("pool: P, index: 0") + apart), &(host("pool: P, index: 0") + apart)), R::ExlocatedTogether, &["\"A\"", "\"B\""]),
         (two("{name: P, hosts: [n1, n2]}", &(host("pool: P, index: 0") + apart), &(host("name: n1") + apart)), R::ExlocatedTogether, &["\"A\""]),
@@ -117,8 +110,6 @@ fn a_job_that_cannot_be_placed_is_refused_with_its_reason() {
         (two("{name: P, size: 4}", "", ""), R::InsufficientNodes, &["needs 4", "has 3"]),
         (two("{name: P, tags: [none]}", "", ""), R::NoTaggedNode, &["streams.ibm.com/hostpool=none"]),
         (two("{name: P, exclusivity: Exclusive}", "", ""), R::MalformedPool, &["Exclusive without size"]),
-        (two("{name: P, size: 0}", "", ""), R::MalformedPool, &["size 0"]),
-        (two("{name: P, hosts: []}", "", ""), R::MalformedPool, &["0 hosts"]),
         (two("{name: P, size: 1}, {name: P, size: 2}", "", ""), R::DuplicateName, &["two pools are named \"P\""]),
         (two("{name: 1P, size: 1}", "", ""), R::MalformedJob, &["SPL identifier"]),
         // Hosts and names.
@@ -165,21 +156,37 @@ fn the_policy_counts_exclusive_hosts_by_namespace() {
     let policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 2}").unwrap();
     let mut view = view();
     assert_eq!(checked(&spec, &view, &policy), []);
-    let pool = |name: &str, namespace: &str, owner: Option<&str>| {
-        let owners = owner.map(|uid| json!([{"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "name": "parallel", "uid": uid, "controller": true}]));
-        let metadata = json!({"name": name, "namespace": namespace, "ownerReferences": owners});
-        let pool = json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
-            "metadata": metadata, "spec": {"size": 1, "exclusivity": "Exclusive"}});
+    let pool = |name: &str, namespace: &str, with: &Value| {
+        let mut pool = json!({
+            "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+            "metadata": {"name": name, "namespace": namespace, "generation": 1},
+            "spec": {"size": 1, "exclusivity": "Exclusive"},
+        });
+        json_patch::merge(&mut pool, with);
         systems::object(pool).unwrap().unwrap()
     };
+    let owners = json!([{"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "name": "parallel", "uid": "5f1d6b0e", "controller": true}]);
     let (_, own) = job(&spec);
-    view.apply(pool(&own.closure.pools[0].host_pool, "ns", Some("5f1d6b0e")));
-    view.apply(pool("others", "elsewhere", None));
+    let owned = json!({"metadata": {"ownerReferences": owners}});
+    view.apply(pool(&own.closure.pools[0].host_pool, "ns", &owned));
+    view.apply(pool("others", "elsewhere", &json!({})));
     assert_eq!(checked(&spec, &view, &policy), [], "its own, and another namespace's");
-    view.apply(pool("others", "ns", None));
-    let findings = checked(&spec, &view, &policy);
-    assert_eq!(findings[0].reason, Reason::TooManyExclusiveNodes, "{findings:?}");
-    assert!(findings[0].problem.contains("2 exclusive hosts beside 1"), "{}", findings[0]);
+
+    let accepted = |status: &str, generation: u32| {
+        json!({"status": {"conditions": [{
+            "type": "Accepted", "status": status, "reason": "R", "message": "",
+            "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]}})
+    };
+    // The last status is about an earlier size.
+    for with in [json!({}), accepted("True", 1), accepted("False", 0)] {
+        view.apply(pool("others", "ns", &with));
+        let findings = checked(&spec, &view, &policy);
+        assert_eq!(findings[0].reason, Reason::TooManyExclusiveNodes, "{with}: {findings:?}");
+        assert!(findings[0].problem.contains("2 exclusive hosts beside 1"), "{}", findings[0]);
+    }
+    view.apply(pool("others", "ns", &accepted("False", 1)));
+    assert_eq!(checked(&spec, &view, &policy), [], "the controller has refused that pool");
 }
 
 /// A job of the largest size, each operator with a pool and both kinds of tokens.

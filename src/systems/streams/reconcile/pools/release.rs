@@ -159,27 +159,29 @@ mod tests {
 
     #[test]
     fn a_pool_has_the_nodes_that_its_status_names_by_name_and_uid() {
-        let pool = |uid: &str, spec: Value, state: Option<&str>| {
-            let member = state.map(|state| {
-                let since = "2026-01-01T00:00:00Z";
-                json!({"index": 0, "node": "n1", "uid": "u1", "state": state, "since": since})
-            });
-            json!({
+        let pool = |uid: &str, with: Value| {
+            let mut pool = json!({
                 "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
-                "metadata": {"name": "p", "uid": uid}, "spec": spec,
-                "status": member.map(|member| json!({"members": [member]})),
-            })
+                "metadata": {"name": "p", "uid": uid}, "spec": {"size": 1},
+            });
+            json_patch::merge(&mut pool, &with);
+            pool
         };
-        let one = || json!({"size": 1});
-        let mut deleted = pool("deleted", one(), Some("Ready"));
+        let member = |state: &str| {
+            let since = "2026-01-01T00:00:00Z";
+            let member =
+                json!({"index": 0, "node": "n1", "uid": "u1", "state": state, "since": since});
+            json!({"status": {"members": [member]}})
+        };
+        let mut deleted = pool("deleted", member("Ready"));
         deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         let pools = [
-            pool("ready", one(), Some("Ready")),
-            pool("reserving", one(), Some("Reserving")),
-            pool("vacant", one(), Some("Vacant")),
+            pool("ready", member("Ready")),
+            pool("reserving", member("Reserving")),
+            pool("vacant", member("Vacant")),
             deleted,
-            pool("new", one(), None),
-            pool("unreadable", json!({"size": "many"}), None),
+            pool("new", json!({})),
+            pool("unreadable", json!({"spec": {"size": "many"}})),
         ];
         let uids = ["ready", "reserving", "vacant", "deleted", "new", "unreadable", "unknown"];
         let label = |uid: &str| format!("/metadata/labels/{}", host_pool::hash(uid));

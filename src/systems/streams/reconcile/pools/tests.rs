@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use self::simulator::World;
 use crate::systems::policy::Policy;
 use crate::systems::streams::resources::HOST_POOL;
-use crate::view::resource::NODE;
+use crate::view::resource::{NODE, Resource};
 
 /// A merge patch that gives a node these labels.
 fn labels(labels: Value) -> Value {
@@ -71,10 +71,12 @@ impl World {
     /// The nodes of a pool's members in the order of their indices, as `n00, n01 Vacant, 3: n02`:
     /// the state unless it is Ready, and the index if one before it is missing.
     fn nodes_of(&self, pool: &str) -> String {
-        let members = self.members(pool).into_iter().enumerate().map(|(at, member)| {
-            let member = member.strip_suffix(" Ready").unwrap_or(&member);
-            let (index, node) = member.split_once(' ').unwrap();
-            if index == at.to_string() { node.to_owned() } else { format!("{index}: {node}") }
+        let members = self.document(pool)["status"]["members"].as_array().into_iter().flatten();
+        let members = members.enumerate().map(|(at, member)| {
+            let text = |key: &str| member[key].as_str().unwrap_or("-");
+            let node = format!("{} {}", text("node"), text("state")).replace(" Ready", "");
+            let index = &member["index"];
+            if *index == json!(at) { node } else { format!("{index}: {node}") }
         });
         members.collect::<Vec<_>>().join(", ")
     }
@@ -128,6 +130,8 @@ impl World {
 
     /// How often pools and nodes were written since the last call.
     fn take_counts(&mut self) -> (usize, usize) {
-        (self.take_count(HOST_POOL), self.take_count(NODE))
+        let writes = std::mem::take(&mut self.writes);
+        let count = |of: Resource| writes.iter().filter(|it| it.target.resource == of).count();
+        (count(HOST_POOL), count(NODE))
     }
 }

@@ -29,11 +29,8 @@ fn a_pool_that_the_policy_forbids_loses_its_nodes() {
     ] {
         let mut world = World::sized(3);
         let literal = json!({"hosts": ["n00"]});
-        world.namespace("b").add([
-            ("shared", shared(1)),
-            ("exclusive", exclusive(1)),
-            ("literal", literal),
-        ]);
+        let pools = [("shared", shared(1)), ("exclusive", exclusive(1)), ("literal", literal)];
+        world.namespace("b").add(pools);
         world.events.clear();
         let first = world.set_policy(yaml).plan();
         assert!(
@@ -89,7 +86,7 @@ fn a_namespace_has_no_more_exclusive_nodes_than_allowed() {
     world.expect_nodes("a", "n00, n01");
     let refused = "asks for 3 exclusive nodes; namespace ns may have 4, and 4 are taken";
     world.expect_refused("b", "TooManyExclusiveNodes", refused).expect_nodes("c", "n08, n07");
-    assert_eq!(world.members("shared").len(), 5);
+    assert_eq!(world.labelled("shared").len(), 5);
 
     // An older pool that grows takes nothing from a younger one, nor gives up what it has.
     world.grow("a", 3).settle();

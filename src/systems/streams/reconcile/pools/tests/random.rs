@@ -20,7 +20,7 @@ fn the_result_does_not_depend_on_where_a_controller_stops() {
             world.pool("p", spec.clone()).settle_at(pace);
             world.delete_nodes(&["n01"]).grow("p", 4).settle_at(pace);
             world.pool("q", exclusive(2)).settle_at(pace).delete_pool("p").settle_at(pace);
-            states.push(world.state());
+            states.push((world.nodes_of("q"), world.ready("q"), world.marks()));
         }
         assert_eq!(states[0], states[1]);
         assert_eq!(states[0], states[2]);
@@ -54,6 +54,7 @@ const POOLS: usize = 4;
 fn any_event() -> impl Strategy<Value = Event> {
     let node = 0..NODES;
     let pool = 0..POOLS;
+    let pod = (0..4usize, node.clone(), proptest::option::of(pool.clone()), any::<bool>());
     prop_oneof![
         2 => node.clone().prop_map(Event::NodeDeleted),
         3 => node.clone().prop_map(Event::NodeCreated),
@@ -64,10 +65,8 @@ fn any_event() -> impl Strategy<Value = Event> {
             .prop_map(|(p, size, exclusive)| Event::PoolCreated(p, size, exclusive)),
         1 => pool.clone().prop_map(Event::PoolDeleted),
         1 => pool.clone().prop_map(Event::PoolGrown),
-        2 => (0..4usize, node.clone(), proptest::option::of(pool.clone()), any::<bool>())
-            .prop_map(|(pod, n, p, indexed)| Event::PodBound(pod, n, p, indexed)),
-        2 => (0..4usize, node, proptest::option::of(pool), any::<bool>())
-            .prop_map(|(pod, n, p, indexed)| Event::PodWaits(pod, n, p, indexed)),
+        2 => pod.clone().prop_map(|(pod, n, p, indexed)| Event::PodBound(pod, n, p, indexed)),
+        2 => pod.prop_map(|(pod, n, p, indexed)| Event::PodWaits(pod, n, p, indexed)),
         1 => (0..4usize).prop_map(Event::PodDeleted),
         3 => (1..6usize).prop_map(Event::Progress),
         2 => prop_oneof![Just(Pace::All), Just(Pace::First), Just(Pace::Last)]
@@ -106,11 +105,9 @@ fn apply(world: &mut World, event: &Event) {
                 world.change_node(&node(n), labels(json!({pool_label(hash): null})));
             }
         }
-        Event::PoolCreated(p, size, true) if !has_pool(world, p) => {
-            world.pool(&pool(p), exclusive(*size));
-        }
-        Event::PoolCreated(p, size, false) if !has_pool(world, p) => {
-            world.pool(&pool(p), shared(*size));
+        Event::PoolCreated(p, size, is_exclusive) if !has_pool(world, p) => {
+            let spec = if *is_exclusive { exclusive(*size) } else { shared(*size) };
+            world.pool(&pool(p), spec);
         }
         Event::PoolDeleted(p) if has_pool(world, p) => _ = world.delete_pool(&pool(p)),
         Event::PoolGrown(p) if has_pool(world, p) => {
@@ -145,8 +142,15 @@ fn apply(world: &mut World, event: &Event) {
     }
 }
 
+/// A cluster with all nodes.
+fn start() -> World {
+    let mut world = World::new(&[]);
+    (0..NODES).for_each(|n| apply(&mut world, &Event::NodeCreated(n)));
+    world
+}
+
 /// The Ready members: (pool, its UID, index) to (node, its UID).
-type ReadyMembers = BTreeMap<(String, String, u64), (String, String)>;
+type ReadyMembers = BTreeMap<(String, String, u32), (String, String)>;
 
 fn ready_members(world: &World) -> ReadyMembers {
     let mut members = ReadyMembers::new();
@@ -155,8 +159,9 @@ fn ready_members(world: &World) -> ReadyMembers {
             if member["state"] == "Ready" {
                 let text = |value: &Value| value.as_str().unwrap().to_owned();
                 let of = (text(&pool["metadata"]["name"]), text(&pool["metadata"]["uid"]));
-                let key = (of.0, of.1, member["index"].as_u64().unwrap());
-                members.insert(key, (text(&member["node"]), text(&member["uid"])));
+                let index = u32::try_from(member["index"].as_u64().unwrap()).unwrap();
+                let node = (text(&member["node"]), text(&member["uid"]));
+                members.insert((of.0, of.1, index), node);
             }
         }
     }
@@ -167,10 +172,7 @@ fn ready_members(world: &World) -> ReadyMembers {
 /// written yet, the pool that had reserved the node wrote the same reservation again and again.
 #[test]
 fn a_node_given_up_in_the_same_plan_is_not_reserved_again() {
-    let mut world = World::new(&[]);
-    for n in 0..NODES {
-        apply(&mut world, &Event::NodeCreated(n));
-    }
+    let mut world = start();
     for event in [
         Event::Cordoned(2, true),
         Event::PodBound(0, 3, None, false),
@@ -193,10 +195,7 @@ proptest! {
     fn pools_settle_in_a_consistent_state_after_any_events(
         events in proptest::collection::vec(any_event(), 1..30),
     ) {
-        let mut world = World::new(&[]);
-        for n in 0..NODES {
-            apply(&mut world, &Event::NodeCreated(n));
-        }
+        let mut world = start();
         let mut before = ReadyMembers::new();
         for event in events.iter().chain([&Event::Settled(Pace::Last)]) {
             apply(&mut world, event);
@@ -216,35 +215,33 @@ proptest! {
         let hashes: Vec<String> = pools.iter().map(|name| world.hash(name)).collect();
         world.catch_up(CONTROLLER);
         for name in world.names("Node") {
-            let exclusive: Vec<String> = world
-                .taints(&name)
-                .into_iter()
-                .filter_map(|taint| Some(taint.strip_prefix("stowplan.dev/exclusive=")?.to_owned()))
-                .collect();
+            let taints = world.taints(&name);
+            let exclusive = |taint: &String| {
+                let hash = taint.strip_prefix("stowplan.dev/exclusive=")?;
+                hash.strip_suffix(":NoSchedule").map(str::to_owned)
+            };
+            let exclusive: Vec<String> = taints.iter().filter_map(exclusive).collect();
             prop_assert!(exclusive.len() <= 1, "{:?}", exclusive);
-            prop_assert!(world.taints(&name).contains(&"made=:PreferNoSchedule".to_owned()));
+            prop_assert!(taints.contains(&"made=:PreferNoSchedule".to_owned()));
             prop_assert_eq!(&world.get("Node", &name)["metadata"]["labels"]["user"], "label");
             for (hash, _) in world.labels(&name) {
                 prop_assert!(hashes.contains(&hash), "a mark of a deleted pool");
-                let tainted = exclusive.iter().any(|taint| !taint.starts_with(&*hash));
-                prop_assert!(!tainted, "{} is shared and exclusive", name);
+                let is_own = exclusive.iter().all(|of| *of == hash);
+                prop_assert!(is_own, "{} is shared and exclusive", name);
             }
-            for taint in &exclusive {
-                let hash = taint.trim_end_matches(":NoSchedule");
+            for hash in &exclusive {
                 let is_needed = world.view_of(CONTROLLER).pods().any(|(_, pod)| {
                     !pod.finished
                         && pod.node.as_deref() == Some(&*name)
-                        && pod.tolerates.iter().any(|tolerated| **tolerated == *hash)
+                        && pod.tolerates.iter().any(|tolerated| **tolerated == **hash)
                 });
-                prop_assert!(hashes.iter().any(|of| of == hash) || is_needed);
+                prop_assert!(hashes.contains(hash) || is_needed);
             }
         }
         for name in &pools {
-            let members: BTreeMap<u32, String> = ready_members(&world)
-                .into_iter()
-                .filter(|((pool, ..), _)| pool == name)
-                .map(|((.., index), (node, _))| (u32::try_from(index).unwrap(), node))
-                .collect();
+            let members = ready_members(&world).into_iter().filter(|((pool, ..), _)| pool == name);
+            let members: BTreeMap<u32, String> =
+                members.map(|((.., index), (node, _))| (index, node)).collect();
             prop_assert_eq!(&world.labelled(name), &members, "labels and status name the same members");
             let is_exclusive = world.document(name)["spec"]["exclusivity"] == "Exclusive";
             for node in members.values().filter(|_| is_exclusive) {

@@ -98,7 +98,7 @@ fn members_that_temporarily_accept_no_pods_stay_members() {
 #[test]
 fn missing_marks_of_a_ready_member_are_restored() {
     let mut world = World::settled(1, [("p", exclusive(1))]);
-    let state = world.state();
+    let marks = world.marks();
     let label = pool_label(&world.hash("p"));
     world.take_counts();
     let foreign = json!([{"key": "stowplan.dev/exclusive", "value": "x", "effect": "NoSchedule"}]);
@@ -112,7 +112,7 @@ fn missing_marks_of_a_ready_member_are_restored() {
         (json!({"spec": {"taints": foreign}}), 2),
     ] {
         world.change_node("n00", with).settle();
-        assert_eq!(world.state(), state);
+        assert_eq!(world.marks(), marks);
         world.expect_counts(0, patches);
     }
 }

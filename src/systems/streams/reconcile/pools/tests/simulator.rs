@@ -15,7 +15,6 @@ use crate::systems::streams::keys::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use crate::systems::streams::kinds::host_pool::hash;
 use crate::systems::test_objects::node;
 use crate::view::View;
-use crate::view::resource::Resource;
 pub(super) use simulation::{Pace, patch};
 
 /// The key of the label of a pool.
@@ -231,18 +230,6 @@ impl World {
         }
     }
 
-    /// The members of a pool, each as `0 n1 Ready`.
-    pub(super) fn members(&self, pool: &str) -> Vec<String> {
-        let pool = self.document(pool);
-        let members = pool["status"]["members"].as_array().into_iter().flatten();
-        members
-            .map(|member| {
-                let text = |key: &str| member[key].as_str().unwrap_or("-").to_owned();
-                format!("{} {} {}", member["index"], text("node"), text("state"))
-            })
-            .collect()
-    }
-
     /// A condition of a pool, as `False InsufficientNodes: needs …`.
     pub(super) fn condition(&self, pool: &str, type_: &str) -> String {
         let pool = self.document(pool);
@@ -300,32 +287,12 @@ impl World {
         own.map(|(_, event)| event.reason).collect()
     }
 
-    /// How often objects of a kind were written since the last call for this kind.
-    pub(super) fn take_count(&mut self, kind: Resource) -> usize {
-        let count = self.writes.iter().filter(|of| of.target.resource == kind).count();
-        self.writes.retain(|of| of.target.resource != kind);
-        count
-    }
-
-    /// The nodes and pools without times and versions.
-    pub(super) fn state(&self) -> Value {
-        let mut state: Value =
-            ["Node", "HostPool"].iter().flat_map(|kind| self.all(kind).cloned()).collect();
-        remove_times(&mut state);
-        state
-    }
-}
-
-fn remove_times(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            for key in ["timeAdded", "resourceVersion", "since", "lastTransitionTime"] {
-                members.remove(key);
-            }
-            members.values_mut().for_each(remove_times);
-        }
-        Value::Array(items) => items.iter_mut().for_each(remove_times),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    /// Each node with its labels of pools and its taints.
+    pub(super) fn marks(&self) -> Vec<String> {
+        let nodes = self.names("Node").into_iter();
+        nodes
+            .map(|node| format!("{node} {:?} {:?}", self.labels(&node), self.taints(&node)))
+            .collect()
     }
 }
 

@@ -99,6 +99,17 @@ fn a_pool_takes_the_node_of_the_group_of_a_pod_that_waits_for_it() {
 }
 
 #[test]
+fn a_group_has_a_node_until_the_last_of_its_pods_there_is_deleted_or_ends() {
+    let mut world = World::sized(4);
+    ["deleted", "ends"].iter().for_each(|mate| _ = world.pod(mate, "n03").colocate(mate));
+    world.settle().take("Pod", "deleted");
+    world.pool("p", shared(1)).waits_for("a", "p", None).colocate("a");
+    world.settle().expect_nodes("p", "n03").take("Pod", "a");
+    world.change_pod("ends", json!({"status": {"phase": "Succeeded"}})).pool("q", shared(1));
+    world.waits_for("b", "q", None).colocate("b").settle().expect_nodes("q", "n00");
+}
+
+#[test]
 fn a_pool_takes_the_node_that_a_pod_which_waits_for_it_names() {
     let (name, hostname) = ("metadata.name", "kubernetes.io/hostname");
     let selects = json!({"spec": {"nodeSelector": {hostname: "h3"}}});
@@ -127,9 +138,7 @@ fn a_pool_takes_the_node_that_a_pod_which_waits_for_it_names() {
 fn the_node_that_more_pods_need_comes_first() {
     let mut world = World::sized(4);
     world.pool("p", shared(1));
-    for (pod, node) in [("a", "n01"), ("b", "n03"), ("c", "n03")] {
-        world.waits_on(pod, None, node);
-    }
+    world.waits_on("a", None, "n01").waits_on("b", None, "n03").waits_on("c", None, "n03");
     world.settle().expect_nodes("p", "n03").grow("p", 3).settle();
     world.expect_nodes("p", "n03, n01, n00");
 }
