@@ -235,29 +235,21 @@ fn causes(error: &(dyn Error + 'static)) -> String {
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-    use k8s_openapi::api::core::v1::Node;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-    use crate::controller::fake::{Api, Objects, Reply};
+    use crate::controller::fake::{Api, Objects, Reply, node};
     use crate::systems;
     use crate::systems::plan::{Action, Target, Write};
     use crate::view::resource::NODE;
-    use crate::view::{Name, Scope};
+    use crate::view::{Name, Object};
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn node(version: u32, labels: &Value) -> Value {
-        let metadata = json!({
-            "name": "n1", "uid": "u1", "labels": labels, "resourceVersion": version.to_string(),
-        });
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-    }
-
     /// The node without labels, as the watch reports it.
-    fn reported(version: u32) -> crate::view::table::Object {
-        let node = serde_json::from_value(node(version, &json!({}))).unwrap();
-        systems::project::<Node>(&node, Scope::Controller).unwrap()
+    fn reported(version: u32) -> Object {
+        let node = node("n1", version, &json!({})).to_string();
+        systems::written(&NODE, node.as_bytes()).unwrap()
     }
 
     /// Plans the label `x` for the node, until the View shows it.
@@ -267,7 +259,7 @@ mod tests {
             return Plan::default();
         }
         let operations = json!([{"op": "add", "path": "/metadata/labels/x", "value": "y"}]);
-        let target = Target::new(NODE, &Name::new("", "n1"), "u1");
+        let target = Target::new(NODE, &Name::new("", "n1"), "uid-n1");
         let write = Write::Patch(serde_json::from_value(operations).unwrap());
         let actions = vec![Action::new(target, write, Vec::new())];
         Plan { actions, recheck_at: None }
@@ -341,7 +333,7 @@ mod tests {
         let version = AtomicU32::new(1);
         let mut bench = bench(label, move || {
             let version = version.fetch_add(2, Ordering::SeqCst) + 1;
-            Reply::json(200, &node(version, &json!({"x": "y"})))
+            Reply::json(200, &node("n1", version, &json!({"x": "y"})))
         });
         tokio::time::sleep(SECOND).await;
         assert_eq!((bench.patches(), bench.plans()), (1, 2), "the second plan is empty");
@@ -362,6 +354,7 @@ mod tests {
 
         bench.stop.cancel();
         (&mut bench.task).await.unwrap().unwrap();
+        assert_eq!(bench.metrics.controller_leader.get(), 0);
         let last = bench.api.calls().pop().unwrap();
         assert_eq!(last.body["spec"]["holderIdentity"], "", "the lease is released");
     }
@@ -412,7 +405,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_in_flight_may_finish_after_a_stop() {
-        let mut bench = bench(label, || Reply::Late(200, node(2, &json!({"x": "y"}))));
+        let mut bench = bench(label, || Reply::Late(200, node("n1", 2, &json!({"x": "y"}))));
         tokio::time::sleep(SECOND / 2).await;
         assert_eq!(bench.patches(), 1);
         let since = Instant::now();

@@ -4,14 +4,14 @@
 //! (how it is written). Nothing here does I/O, reads a clock or knows a system.
 
 pub(crate) mod affinity;
-pub(crate) mod claim;
+pub mod claim;
 pub(crate) mod container;
-pub(crate) mod intent;
+pub mod intent;
 pub(crate) mod json;
-pub(crate) mod merge;
-pub(crate) mod object;
+pub mod merge;
+pub mod object;
 pub(crate) mod patch;
-pub(crate) mod pod;
-pub(crate) mod reason;
+pub mod pod;
+pub mod reason;
 pub mod record;
-pub mod toleration;
+pub(crate) mod toleration;

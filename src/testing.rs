@@ -6,13 +6,8 @@
 pub mod admission {
     //! See `src/admission.rs`.
     pub use crate::admission::{
-        Admission, Decision, ParseError, Pass, Refusal, Review, answer, decide,
+        Admission, Decision, ParseError, Pass, Refusal, Review, answer, decide, validate,
     };
-
-    pub mod validate {
-        //! See `src/admission/validate.rs`.
-        pub use crate::admission::validate::validate;
-    }
 }
 
 pub mod api {
@@ -39,34 +34,7 @@ pub mod cluster {
 
 pub mod placement {
     //! See `src/placement.rs`.
-    pub use crate::placement::{record, toleration};
-
-    pub mod claim {
-        //! See `src/placement/claim.rs`.
-        pub use crate::placement::claim::{CLASS_ANNOTATION, Claim, merge};
-    }
-    pub mod intent {
-        //! See `src/placement/intent.rs`.
-        pub use crate::placement::intent::{
-            Change, Enforcement, Intent, Mates, PodTerm, Selector, on_node,
-        };
-    }
-    pub mod merge {
-        //! See `src/placement/merge.rs`.
-        pub use crate::placement::merge::{merge, takes_pod_term};
-    }
-    pub mod object {
-        //! See `src/placement/object.rs`.
-        pub use crate::placement::object::Object;
-    }
-    pub mod pod {
-        //! See `src/placement/pod.rs`.
-        pub use crate::placement::pod::Pod;
-    }
-    pub mod reason {
-        //! See `src/placement/reason.rs`.
-        pub use crate::placement::reason::{Finding, Reason, Warning};
-    }
+    pub use crate::placement::{claim, intent, merge, object, pod, reason, record};
 }
 
 pub mod server {
@@ -96,46 +64,12 @@ pub mod systems {
 
     pub mod coschedule {
         //! See `src/systems/coschedule.rs`.
-        pub use crate::systems::coschedule::{keys, resources};
-
-        pub mod kinds {
-            //! See `src/systems/coschedule/kinds.rs`.
-            pub mod pipeline_run {
-                //! See `src/systems/coschedule/kinds/pipeline_run.rs`.
-                pub use crate::systems::coschedule::kinds::pipeline_run::claim_name;
-            }
-        }
+        pub use crate::systems::coschedule::{keys, kinds, resources};
     }
     pub mod streams {
         //! See `src/systems/streams.rs`.
-        pub use crate::systems::streams::api;
-
-        pub mod kinds {
-            //! See `src/systems/streams/kinds.rs`.
-            pub mod host_pool {
-                //! See `src/systems/streams/kinds/host_pool.rs`.
-                pub use crate::systems::streams::kinds::host_pool::{
-                    EXCLUSIVE_TAINT, POOL_LABEL_PREFIX, hash,
-                };
-            }
-            pub mod streams_job {
-                //! See `src/systems/streams/kinds/streams_job.rs`.
-                pub mod closure {
-                    //! See `src/systems/streams/kinds/streams_job/closure.rs`.
-                    pub use crate::systems::streams::kinds::streams_job::closure::host_pool_name;
-                }
-            }
-            pub mod streams_pod {
-                //! See `src/systems/streams/kinds/streams_pod.rs`.
-                pub use crate::systems::streams::kinds::streams_pod::{COLOCATION_PREFIX, JOB};
-            }
-        }
+        pub use crate::systems::streams::{api, kinds};
     }
-}
-
-pub mod policy {
-    //! See `src/policy.rs`.
-    pub use crate::policy::{MAX_BYTES, parse};
 }
 
 pub mod telemetry {

@@ -155,15 +155,4 @@ mod tests {
         assert_eq!(map.get("e"), Some("A\n"));
         assert!(map.0.values().any(|value| matches!(value.0, Cow::Borrowed("plain"))));
     }
-
-    #[test]
-    fn an_error_names_its_key() {
-        for (text, part) in [
-            (r#"{"a":"1","b":"2","a":"3"}"#, "duplicate key `a`"),
-            (r#"{"a.b/c":7}"#, "a.b/c: invalid type: integer `7`"),
-        ] {
-            let error = serde_json::from_str::<TextMap<'_>>(text).unwrap_err().to_string();
-            assert!(error.contains(part), "{error}");
-        }
-    }
 }

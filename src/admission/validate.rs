@@ -1,11 +1,9 @@
 //! Validates stowplan's own objects when they are created or changed, so that an object that cannot be
 //! served fails where it is written, with every reason.
 //!
-//! Each system brings the rules for its own kinds ([`System::validations`]). Only what is certain is
+//! Each system brings the rules for its own kinds (`System::validations`). Only what is certain is
 //! refused. What may change by itself, such as a pool whose hosts do not exist yet, shows in the object's
 //! status.
-//!
-//! [`System::validations`]: crate::systems::System::validations
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -439,14 +439,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_refused_with_the_known_ones() {
-        let problem = "service/s".parse::<Asked>().unwrap_err();
-        let known = "KIND is one of pod, job, pool, pipelinerun, group, mpi, deployment, statefulset and node";
-        assert_eq!(problem, known);
-        assert_eq!("/x".parse::<Asked>().unwrap_err(), known);
+    fn a_word_without_a_known_kind_or_with_more_parts_is_refused() {
         for text in ["", "pod", "pod/", "pod/a/b"] {
             let problem = text.parse::<Asked>().unwrap_err();
             assert!(problem.starts_with("write KIND/NAME, as pod/parallel-0"), "{text}: {problem}");
         }
+        assert!("/x".parse::<Asked>().unwrap_err().starts_with("KIND is one of pod, job, "));
     }
 }

@@ -209,21 +209,15 @@ mod tests {
 
     #[test]
     fn only_the_limit_of_a_uri_changes() {
-        for (uri, expected) in [
-            ("/api/v1/pods?limit=50", "/api/v1/pods?limit=4"),
-            (
-                "/a?&selector=a%3Db&limit=50&continue=e%3D",
-                "/a?&selector=a%3Db&limit=4&continue=e%3D",
-            ),
-        ] {
-            assert_eq!(with_limit(&uri.parse().unwrap(), 4).unwrap(), expected);
+        for uri in ["/api/v1/pods?limit=50", "/a?&selector=a%3Db&limit=50&continue=e%3D"] {
+            let changed = with_limit(&uri.parse().unwrap(), 4).unwrap();
+            assert_eq!(changed.to_string(), uri.replace("limit=50", "limit=4"));
         }
         for (uri, expected) in [
             ("/a?limit=50", Some(50)),
             ("/a?limit=0", None),
             ("/a?limit=x", None),
             ("/a?watch=true", None),
-            ("/a", None),
         ] {
             assert_eq!(requested_objects(&get(uri)), expected, "{uri}");
         }

@@ -137,6 +137,7 @@ mod tests {
     use ControllerState::{Leads, NotYet, Stopped};
 
     use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use serde_json::json;
 
     use super::*;
 
@@ -144,11 +145,8 @@ mod tests {
 
     fn lease(holder: &str, renewed: i64) -> Lease {
         let time = Timestamp::from_second(1_000_000 + renewed).unwrap();
-        serde_json::from_value(serde_json::json!({
-            "metadata": {},
-            "spec": {"holderIdentity": holder, "renewTime": format!("{time:.6}")},
-        }))
-        .unwrap()
+        let spec = json!({"holderIdentity": holder, "renewTime": format!("{time:.6}")});
+        serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap()
     }
 
     /// The results for leases that are read at these seconds, on a clock that is `ahead` seconds

@@ -53,6 +53,23 @@ impl Reply {
         });
         Self::json(code, &status)
     }
+
+    /// A list of these objects, whatever their kind.
+    pub(crate) fn list(items: &[Value]) -> Self {
+        let metadata = json!({"resourceVersion": "1"});
+        let list =
+            json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items});
+        Self::json(200, &list)
+    }
+}
+
+/// A node in this version.
+pub(crate) fn node(name: &str, version: u32, labels: &Value) -> Value {
+    let (uid, version) = (format!("uid-{name}"), version.to_string());
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "uid": uid, "labels": labels, "resourceVersion": version},
+    })
 }
 
 /// Objects by their paths, which are read and written as those of an API server.

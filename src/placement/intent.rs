@@ -2,7 +2,7 @@
 //!
 //! An intent is a typed change with its cause. A system says what an object should have; how that is
 //! combined with what the object already has is decided in [`merge`](super::merge), and how it is
-//! written in [`patch`](super::patch).
+//! written in `patch`.
 
 mod container;
 mod mates;

@@ -353,12 +353,16 @@ mod tests {
         bodies.begin(client).0
     }
 
-    /// A body that has arrived in full.
-    async fn complete(bodies: &Bodies, client: Client) -> Counted<'_> {
-        let body = begin(bodies, client);
-        body.grow(64 * KIB).await.unwrap();
-        body.complete();
-        body
+    /// So many bodies from one address that have arrived in full.
+    async fn complete(bodies: &Bodies, count: u64) -> Vec<Counted<'_>> {
+        let mut held = Vec::new();
+        for connection in 0..count {
+            let body = begin(bodies, client(1, connection));
+            body.grow(64 * KIB).await.unwrap();
+            body.complete();
+            held.push(body);
+        }
+        held
     }
 
     fn is_given_up(given_up: &mut GivenUp) -> bool {
@@ -396,10 +400,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn complete_bodies_and_quick_ones_are_never_given_up() {
         let bodies = bodies();
-        let mut held = Vec::new();
-        for connection in 0..3 {
-            held.push(complete(&bodies, client(1, connection)).await);
-        }
+        let _held = complete(&bodies, 3).await;
         advance(Duration::from_secs(2)).await;
         let (quick, mut given_up) = bodies.begin(client(1, 3));
         quick.grow(64 * KIB).await.unwrap();
@@ -419,10 +420,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_address_that_holds_little_is_served_before_one_that_holds_much() {
         let bodies = bodies();
-        let mut held = Vec::new();
-        for connection in 0..4 {
-            held.push(complete(&bodies, client(1, connection)).await);
-        }
+        let mut held = complete(&bodies, 4).await;
         let (greedy, modest) = (begin(&bodies, client(1, 8)), begin(&bodies, client(2, 9)));
         let one = async {
             advance(Duration::from_millis(10)).await;

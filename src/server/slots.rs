@@ -225,16 +225,4 @@ mod tests {
         held.remove(0);
         waiting.await.unwrap();
     }
-
-    #[tokio::test]
-    async fn without_connections_none_is_closed() {
-        let slots = Slots::new(0);
-        slots.free_some();
-        let slot = slots.acquire(HERE).await;
-        slots.free_some();
-        assert!(slot.close.is_cancelled());
-        drop(slot);
-        let connections = slots.connections();
-        assert_eq!((connections.closing, connections.open.len()), (0, 0));
-    }
 }

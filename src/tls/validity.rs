@@ -137,19 +137,4 @@ mod tests {
         let problem = validity(&["a", "b", "c", "d", "e"]).problem(Some("x"), at(1_500)).unwrap();
         assert_eq!(problem, "is for a, b, c, d, …, and the API server calls x");
     }
-
-    #[test]
-    fn a_certificate_is_read() {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut parameters =
-            rcgen::CertificateParams::new(["a.b.svc".to_owned(), "10.0.0.1".to_owned()]).unwrap();
-        parameters.not_before = rcgen::date_time_ymd(2020, 1, 2);
-        parameters.not_after = rcgen::date_time_ymd(2021, 3, 4);
-        let certificate = parameters.self_signed(&key).unwrap();
-        let read = Validity::read(certificate.der()).unwrap();
-        assert_eq!(read.names, ["a.b.svc"]);
-        assert_eq!(date(read.not_before), "2020-01-02T00:00:00Z");
-        assert_eq!(date(read.not_after), "2021-03-04T00:00:00Z");
-        assert!(Validity::read(b"garbage").is_err());
-    }
 }

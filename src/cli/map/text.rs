@@ -9,7 +9,7 @@ use super::zones::{Zone, find_zones};
 use crate::systems::map::{Map, MapCell, MapNode, MapPod, MapReserved};
 
 /// The fewest columns for which lines are made.
-const NARROWEST: usize = 40;
+pub(super) const NARROWEST: usize = 40;
 
 /// The widest column of names.
 const WIDEST_NAME: usize = 28;
@@ -258,6 +258,3 @@ impl Writer<'_> {
 fn token(text: String) -> Token {
     Token { columns: columns(&text), text }
 }
-
-#[cfg(test)]
-mod tests;

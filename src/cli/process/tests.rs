@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use hyper::Method;
-use serde_json::json;
 use tokio::time::sleep;
 
 use super::*;
@@ -12,21 +11,12 @@ use crate::server::admin::Health;
 use crate::server::admin::status::PolicyStatus;
 use crate::telemetry::Metrics;
 
-/// A list without items.
-fn empty() -> Reply {
-    let metadata = json!({"resourceVersion": "1"});
-    Reply::json(
-        200,
-        &json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": []}),
-    )
-}
-
 /// An API server of empty lists, and of watches without an event. It does not answer requests for
 /// this path.
 fn without(path: &'static str) -> Api {
     Api::new(move |call| match call.query.contains("watch=") || call.path.contains(path) {
         true => Reply::Hang,
-        false => empty(),
+        false => Reply::list(&[]),
     })
 }
 
@@ -98,7 +88,7 @@ async fn a_planner_that_panics_is_reported() {
 
 #[tokio::test]
 async fn a_watch_that_ends_stops_the_controller() {
-    let api = Api::new(|_| empty());
+    let api = Api::new(|_| Reply::list(&[]));
     let cluster = Cluster::watching_all(&api.client(), Arc::default(), |_| {
         panic!("expected in the test's output")
     });

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::pause::SETTLE;
 use super::writer::ROUND;
 use super::*;
-use crate::controller::fake::{Api as FakeApi, Call, Reply};
+use crate::controller::fake::{Api as FakeApi, Call, Reply, node};
 use crate::controller::lease::WRITE_TIMEOUT;
 use crate::systems::plan::{Confirmation, Content, Creation, Event, IfTaken, Listed, Refusal};
 use crate::view::Name;
@@ -22,18 +22,6 @@ const WIDGET: Resource = Resource {
     plural: "widgets",
     namespaced: true,
 };
-
-const DELETE: Write = Write::Delete { grace: None, version: None };
-
-fn node(name: &str, version: u32, labels: &Value) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {
-            "name": name, "uid": format!("uid-{name}"), "labels": labels,
-            "resourceVersion": version.to_string(),
-        },
-    })
-}
 
 fn target(resource: Resource, name: &str) -> Target {
     let namespace = if resource.namespaced { "ns" } else { "" };
@@ -51,11 +39,8 @@ fn label(name: &str, value: &str) -> Action {
         {"op": "add", "path": "/metadata/labels/x", "value": value},
     ]);
     let write = Write::Patch(serde_json::from_value(operations).unwrap());
-    Action::new(target(NODE, name), write, vec![event("Labelled", "done")])
-}
-
-fn event(reason: &'static str, note: &str) -> Event {
-    Event { warning: false, reason, note: note.to_owned() }
+    let event = Event { warning: false, reason: "Labelled", note: "done".to_owned() };
+    Action::new(target(NODE, name), write, vec![event])
 }
 
 /// An executor with a fake API server, which takes every event, and a View of the nodes n0 to n29.
@@ -149,6 +134,9 @@ async fn a_state_is_reported_once_it_has_lasted() {
     assert_eq!(bench.reasons(), ["Step", "Lasting"]);
     bench.plan_for(20 * SECOND, || vec![report("Lasting", "b")]).await;
     assert_eq!(bench.reasons(), ["Step", "Lasting"], "once");
+    assert_eq!(bench.api.events()[0]["type"], "Warning");
+    assert!(bench.api.writes().is_empty());
+    assert_eq!(bench.metrics.controller_actions.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,22 +152,16 @@ async fn the_view_shows_the_answer_before_events_are_recorded() {
     assert_eq!(labelled.labels.get("x").map(AsRef::as_ref), Some("y"));
     tokio::time::sleep(SECOND).await;
     let calls = bench.api.calls();
-    assert_eq!(calls.len(), 2, "{calls:?}");
-    let (patch, event) = (&calls[0], &calls[1]);
+    let [patch, event] = &calls[..] else { panic!("{calls:?}") };
     assert_eq!(patch.path, "/api/v1/nodes/n1");
     assert_eq!(patch.query, "&fieldManager=stowplan-controller");
     assert_eq!(patch.content_type, "application/json-patch+json");
     assert_eq!(patch.body[0], json!({"op": "test", "path": "/metadata/uid", "value": "uid-n1"}));
     assert_eq!(event.path, "/apis/events.k8s.io/v1/namespaces/default/events");
     let node = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"});
-    for (key, value) in [
-        ("reason", json!("Labelled")),
-        ("regarding", node),
-        ("reportingController", json!("stowplan")),
-        ("reportingInstance", json!("me")),
-    ] {
-        assert_eq!(event.body[key], value, "{key}");
-    }
+    let fields = ["reason", "regarding", "reportingController", "reportingInstance"];
+    let recorded = fields.map(|field| event.body[field].clone());
+    assert_eq!(recorded, [json!("Labelled"), node, json!("stowplan"), json!("me")]);
     assert_eq!(bench.wrote("nodes", "patch", "done"), 1);
     bench.executor.take(Vec::new());
     assert_eq!(bench.metrics.controller_actions.get(), 0);
@@ -190,41 +172,31 @@ fn times(bench: &Bench, start: Instant) -> Vec<Duration> {
     bench.api.writes().iter().map(|call| call.at - start).collect()
 }
 
-/// The times at which a write to one node is sent within a minute, if it is always answered like
-/// this.
-async fn tries(reply: impl Fn() -> Reply + Send + 'static) -> (Vec<Duration>, Bench) {
-    let start = Instant::now();
-    let mut bench = bench(move |_| reply());
-    bench.plan_for(SECOND * 60, || vec![label("n1", "y")]).await;
-    (times(&bench, start), bench)
-}
-
 #[tokio::test(start_paused = true)]
 async fn pauses_grow_with_each_failure_of_a_kind() {
     type Fault = fn() -> Reply;
     // Jitter makes each pause up to twice as long.
-    for (label, fault, range, outcome, first) in [
+    for (why, fault, range, outcome, first) in [
         ("soon", (|| Reply::status(409, "Conflict")) as Fault, 15..=40, None, 0..=250),
         ("later", || Reply::status(500, "InternalError"), 5..=9, Some("unsure"), 0..=60_000),
         ("the answer is lost", || Reply::Drop, 5..=9, Some("unsure"), 0..=60_000),
         ("one at a time", || Reply::Hang, 3..=7, None, WRITE_TIMEOUT.as_millis()..=60_000),
         ("something reverts it", || written("n1"), 6..=10, Some("done"), 0..=60_000),
         ("until the watch shows it", || Reply::status(404, "NotFound"), 29..=31, None, 0..=60_000),
+        ("a person", || Reply::status(403, "Forbidden"), 5..=6, Some("refused"), 0..=60_000),
     ] {
-        let (times, bench) = tries(fault).await;
-        assert!(range.contains(&times.len()), "{label}: {times:?}");
-        assert!(first.contains(&times[1].as_millis()), "{label}: {times:?}");
-        let has_event = outcome == Some("done");
-        assert_eq!(bench.reasons().is_empty(), !has_event, "{label}: no person has to act");
+        let start = Instant::now();
+        let mut bench = bench(move |_| fault());
+        bench.plan_for(SECOND * 60, || vec![label("n1", "y")]).await;
+        let times = times(&bench, start);
+        assert!(range.contains(&times.len()), "{why}: {times:?}");
+        assert!(first.contains(&times[1].as_millis()), "{why}: {times:?}");
+        let has_event = matches!(outcome, Some("done" | "refused"));
+        assert_eq!(bench.reasons().is_empty(), !has_event, "{why}: no person has to act");
         if let Some(outcome) = outcome {
-            assert_eq!(bench.wrote("nodes", "patch", outcome), times.len() as u64, "{label}");
+            assert_eq!(bench.wrote("nodes", "patch", outcome), times.len() as u64, "{why}");
         }
     }
-    let (times, bench) = tries(|| Reply::status(403, "Forbidden")).await;
-    assert!((5..=6).contains(&times.len()), "{times:?}");
-    assert_eq!(bench.reasons(), ["WriteRefused"], "recorded once");
-    let note = &bench.api.notes()[0];
-    assert!(note.contains("the write patch nodes n1: because of Forbidden; "), "{note}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,8 +249,7 @@ async fn nothing_is_written_while_the_api_server_is_busy() {
         true => Reply::Answer { code: 429, retry_after: Some("9"), body: b"later".to_vec() },
         false => written("n1"),
     });
-    let busy = vec![label("n1", "y")];
-    bench.plan_for(SECOND, || busy.clone()).await;
+    bench.plan_for(SECOND, || vec![label("n1", "y")]).await;
     bench.plan_for(SECOND * 7, || vec![label("n1", "y"), label("n2", "y")]).await;
     assert_eq!(times(&bench, start).len(), 1);
     bench.plan_for(SECOND * 3 / 2, || vec![label("n2", "y")]).await;
@@ -290,17 +261,27 @@ async fn nothing_is_written_while_the_api_server_is_busy() {
 #[tokio::test(start_paused = true)]
 async fn a_creation_or_deletion_is_not_repeated_before_the_watch_shows_it() {
     let all = "/apis/example.com/v1/namespaces/ns/widgets";
+    let one = format!("{all}/p");
     let create = Write::Create(json!({"metadata": {"name": "p"}}));
-    for (write, path) in [(create, all.to_owned()), (DELETE, format!("{all}/p"))] {
+    let delete = |grace, version| Write::Delete { grace, version };
+    for (write, path, preconditions, grace) in [
+        (create, all, Value::Null, Value::Null),
+        (delete(None, None), &one, json!({"uid": "uid-p"}), Value::Null),
+        (
+            delete(Some(0), Some("7".into())),
+            &one,
+            json!({"uid": "uid-p", "resourceVersion": "7"}),
+            json!(0),
+        ),
+    ] {
         let mut bench = bench(|_| Reply::status(200, "Success"));
         let plan = || vec![Action::new(target(WIDGET, "p"), write.clone(), Vec::new())];
         bench.plan_for(SETTLE - Duration::from_millis(1), plan).await;
         let writes = bench.api.writes();
         assert_eq!(writes.len(), 1, "{writes:?}");
         assert_eq!(writes[0].path, path);
-        if write == DELETE {
-            assert_eq!(writes[0].body["preconditions"], json!({"uid": "uid-p"}));
-        }
+        assert_eq!(writes[0].body["preconditions"], preconditions);
+        assert_eq!(writes[0].body["gracePeriodSeconds"], grace);
         bench.plan_for(SECOND, plan).await;
         assert_eq!(bench.api.writes().len(), 2, "then it is repeated");
     }
@@ -352,9 +333,12 @@ async fn a_refused_creation_is_an_event_on_the_owner_or_on_the_objects_that_wait
     let mut owned = target(WIDGET, "p");
     owned.uid = "".into();
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "uid-a"});
-    for (action, reason, mut regarding) in [
-        (Action::new(owned, Write::Create(object), Vec::new()), "WriteRefused", job),
-        (awaited_creation(), "WidgetNotMade", pod),
+    let creation = Action::new(owned, Write::Create(object), Vec::new());
+    let refused = "the write create widgets ns/p: because of exceeded quota; ";
+    let not_made = "widget p cannot be made: because of exceeded quota";
+    for (action, reason, note, mut regarding) in [
+        (creation, "WriteRefused", refused, job),
+        (awaited_creation(), "WidgetNotMade", not_made, pod),
     ] {
         let mut bench = bench(|_| Reply::status(403, "exceeded quota"));
         bench.plan_for(SECOND * 30, || vec![action.clone()]).await;
@@ -363,7 +347,7 @@ async fn a_refused_creation_is_an_event_on_the_owner_or_on_the_objects_that_wait
         assert_eq!(events[0]["reason"], reason);
         regarding["namespace"] = json!("ns");
         assert_eq!(events[0]["regarding"], regarding);
-        assert!(events[0]["note"].as_str().unwrap().contains("exceeded quota"), "{events:?}");
+        assert!(events[0]["note"].as_str().unwrap().contains(note), "{events:?}");
     }
 }
 
@@ -396,19 +380,16 @@ async fn a_taken_name_is_an_event_and_is_retried_with_growing_pauses() {
 
 /// Removes these labels from a node, unless a listed widget names both node and label.
 fn release(name: &str, labels: &[&str]) -> Action {
-    fn reduce(
-        widgets: &[Value],
-        node: &Target,
-        operations: &[PatchOperation],
-    ) -> Option<Vec<PatchOperation>> {
+    let reduce = |widgets: &[Value], node: &Target, operations: &[PatchOperation]| {
         let is_held = |operation: &&PatchOperation| {
-            let of_node = widgets.iter().filter(|widget| widget["node"] == *node.name);
-            let mut held = of_node.filter_map(|widget| widget["label"].as_str());
-            held.any(|label| operation.path().as_str().ends_with(label))
+            widgets.iter().any(|widget| {
+                let label = widget["label"].as_str().unwrap();
+                widget["node"] == *node.name && operation.path().as_str().ends_with(label)
+            })
         };
         let left: Vec<_> = operations.iter().filter(|it| !is_held(it)).cloned().collect();
         (!left.is_empty()).then_some(left)
-    }
+    };
     let remove =
         |label: &&str| json!({"op": "remove", "path": format!("/metadata/labels/{label}")});
     let operations: Vec<Value> = labels.iter().map(remove).collect();
@@ -420,9 +401,8 @@ fn release(name: &str, labels: &[&str]) -> Action {
 #[tokio::test(start_paused = true)]
 async fn only_operations_that_a_fresh_list_confirms_are_sent() {
     let widgets = ["n1", "n2"].map(|node| json!({"node": node, "label": "held"}));
-    let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": widgets});
     let mut bench = bench(move |call| match call.method.as_str() {
-        "GET" => Reply::json(200, &list),
+        "GET" => Reply::list(&widgets),
         _ => written("n2"),
     });
     bench.executor.take(vec![
@@ -548,9 +528,7 @@ async fn eight_writes_at_once_and_one_per_object() {
     // One event may be sent at the same time.
     let most = bench.api.max_concurrency();
     assert!((CONCURRENCY..=CONCURRENCY + 1).contains(&most), "{most}");
-    let mut paths: Vec<_> = bench.api.writes().into_iter().map(|call| call.path).collect();
-    paths.sort_unstable();
-    paths.dedup();
+    let paths: HashSet<_> = bench.api.writes().into_iter().map(|call| call.path).collect();
     assert_eq!((paths.len(), bench.api.writes().len()), (30, 30));
 
     bench.executor.take(all());
@@ -578,21 +556,4 @@ async fn without_the_lease_nothing_is_written() {
     bench.leadership.set(Some(Instant::now() + SECOND));
     bench.carry_out(vec![label("n1", "y")]).await;
     assert_eq!(bench.wrote("nodes", "patch", "done"), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_event_without_a_write_is_recorded_once() {
-    let mut bench = bench(|_| Reply::Hang);
-    let event_only = |note: &str| {
-        let event = Event { warning: true, reason: "NotPlaced", note: note.to_owned() };
-        Action::new(target(POD, "p"), Write::None, vec![event])
-    };
-    for note in ["a", "a", "b", "a", "b"] {
-        bench.executor.take(vec![event_only(note)]);
-        let _ = timeout(SECOND, bench.executor.next()).await;
-    }
-    assert_eq!(bench.api.notes(), ["a", "b"]);
-    assert_eq!(bench.api.events()[0]["type"], "Warning");
-    assert!(bench.api.writes().is_empty());
-    assert_eq!(bench.metrics.controller_actions.get(), 0);
 }

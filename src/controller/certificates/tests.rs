@@ -50,11 +50,6 @@ impl Server {
         self.objects.answer(call)
     }
 
-    fn api(&self) -> FakeApi {
-        let server = self.clone();
-        FakeApi::new(move |call| server.answer(call))
-    }
-
     /// All caBundles of the Service's webhooks, decoded.
     fn bundles(&self) -> Vec<String> {
         let mut bundles = Vec::new();
@@ -80,12 +75,7 @@ fn keeper(api: &FakeApi) -> Keeper {
     let metrics = Arc::new(Metrics::new());
     let leadership = Leadership::none();
     leadership.set(Some(Instant::now() + Duration::from_secs(3600)));
-    let regarding = ObjectReference {
-        kind: Some("Pod".to_owned()),
-        namespace: Some(NAMESPACE.to_owned()),
-        name: Some("controller-0".to_owned()),
-        ..ObjectReference::default()
-    };
+    let namespace = Some(NAMESPACE.to_owned());
     Keeper {
         settings: Settings {
             ca_secret: "stowplan-ca".to_owned(),
@@ -93,7 +83,7 @@ fn keeper(api: &FakeApi) -> Keeper {
             service: "stowplan-webhook".to_owned(),
             configuration: "stowplan".to_owned(),
             terms: Terms::default(),
-            regarding,
+            regarding: ObjectReference { namespace, ..ObjectReference::default() },
         },
         client: api.client(),
         namespace: NAMESPACE.to_owned(),
@@ -106,7 +96,8 @@ fn keeper(api: &FakeApi) -> Keeper {
 
 fn start() -> (Server, FakeApi, Keeper) {
     let server = Server::new();
-    let api = server.api();
+    let answering = server.clone();
+    let api = FakeApi::new(move |call| answering.answer(call));
     let keeper = keeper(&api);
     (server, api, keeper)
 }
@@ -122,31 +113,12 @@ fn writes(api: &FakeApi) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn from_nothing_to_a_certificate_that_api_servers_trust() {
-    let (server, api, keeper) = start();
-    let next = look(&keeper).await.unwrap();
-    assert_eq!(next, LONGEST, "nothing is due within an hour");
-    let [ca, tls] = ["stowplan-ca", "stowplan-tls"].map(|name| server.secret(name).unwrap());
-    let serving = (&tls, "serving", "kubernetes.io/tls");
-    for (secret, role, kind) in [(&ca, "authority", "Opaque"), serving] {
-        let labels = json!({"app.kubernetes.io/managed-by": "stowplan", "stowplan.dev/tls": role});
-        assert_eq!(secret["metadata"]["labels"], labels);
-        assert_eq!(secret["type"], kind);
-    }
-    assert_eq!(server.bundles(), [0; 4].map(|_| data(&ca, "ca.crt")));
-    assert_eq!(data(&tls, "ca.crt"), data(&ca, "ca.crt"));
-    assert!(!data(&ca, "ca.since").is_empty());
-    assert_eq!(ca["data"].as_object().unwrap().len(), 3, "no old CA");
-
-    let before = writes(&api).len();
-    look(&keeper).await.unwrap();
-    assert_eq!(writes(&api).len(), before, "nothing is left to do");
-}
-
-#[tokio::test]
 async fn what_is_lost_or_rubbish_is_made_again_and_conflicts_are_read_again() {
-    let (server, _, keeper) = start();
+    let (server, api, keeper) = start();
+    assert_eq!(look(&keeper).await.unwrap(), LONGEST, "nothing is due within an hour");
+    let before = writes(&api);
     look(&keeper).await.unwrap();
+    assert_eq!(writes(&api), before, "nothing is left to do");
     let ca = server.secret("stowplan-ca").unwrap();
     let first = server.secret("stowplan-tls").unwrap();
 
@@ -209,9 +181,8 @@ async fn a_foreign_secret_is_reported_and_nothing_is_written() {
         let events = api.events();
         assert_eq!(events.len(), 1, "{events:?}");
         assert_eq!(events[0]["reason"], "ForeignSecret");
-        assert!(
-            api.notes()[0].starts_with(&format!("Secret stowplan-system/{name} is not stowplan's"))
-        );
+        let note = format!("Secret stowplan-system/{name} is not stowplan's");
+        assert!(api.notes()[0].starts_with(&note));
 
         // Once it is deleted, there is nothing in the way.
         server.objects.remove(&format!("{SECRETS}/{name}"));
@@ -237,8 +208,7 @@ fn patched(reply: impl Fn() -> Reply + Send + 'static) -> FakeApi {
 
 #[tokio::test]
 async fn without_the_lease_nothing_is_written_and_a_refused_write_is_an_error_with_its_reason() {
-    let api = Server::new().api();
-    let keeper = keeper(&api);
+    let (_, api, keeper) = start();
     keeper.leadership.set(None);
     assert_eq!(look(&keeper).await.unwrap_err(), "the lease is not held");
     assert_eq!(writes(&api), [""; 0]);

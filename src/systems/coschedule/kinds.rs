@@ -1,5 +1,5 @@
 //! The kinds of objects that coscheduling reads: for each the fields that are kept, and its table.
-//! [`index`] has the queries.
+//! `index` has the queries.
 
 pub(crate) mod index;
 pub(crate) mod member;

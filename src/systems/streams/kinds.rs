@@ -1,5 +1,5 @@
 //! The kinds of objects that the Streams constraints read: a projection and a table for each, and
-//! [`StreamsView`] for queries about them.
+//! `StreamsView` for queries about them.
 
 pub(crate) mod companions;
 pub mod host_pool;

@@ -1,5 +1,3 @@
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use super::*;
@@ -57,19 +55,16 @@ fn job(name: &str, nodes: &[(&str, &[&str])]) -> Value {
 
 /// What users write where they can write anything.
 fn evil() -> Vec<String> {
-    let mut texts: Vec<String> = [
+    // The tests of the binary have names of 256 KiB.
+    let long = ["x".repeat(8_192), "<é&\"".repeat(2_048)];
+    let short = [
         "</title></svg><script>alert(1)</script>",
         "\"'&amp;&<>]]><!--",
         "日本語の名前と絵文字🦀🦀🦀",
         "\u{0}\u{1b}[31m\u{202e}\u{feff}\u{ffff}",
         "ﷺﷺﷺ",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    // The tests of the binary have names of 256 KiB.
-    texts.push("x".repeat(8_192));
-    texts.push("<é&\"".repeat(2_048));
-    texts
+    ];
+    short.map(str::to_owned).into_iter().chain(long).collect()
 }
 
 /// Maps in which names are short, long, missing, many and evil.
@@ -186,18 +181,14 @@ fn nothing_overlaps_and_texts_of_users_never_become_markup_or_control_a_terminal
 
 #[test]
 fn the_same_cluster_has_the_same_map_in_any_order() {
-    let objects: Vec<Value> = (0..30)
-        .flat_map(|index| {
-            let name = format!("n{index}");
-            [
-                node(&name, "a"),
-                pod(&format!("p{index}"), &format!("j{}", index % 4), Some(&name)),
-                pod(&format!("w{index}"), &format!("j{}", index % 4), None),
-            ]
-        })
-        .collect();
-    let mut reversed = objects.clone();
-    reversed.reverse();
+    let mut objects = Vec::new();
+    for index in 0..30 {
+        let (name, job) = (format!("n{index}"), format!("j{}", index % 4));
+        objects.push(node(&name, "a"));
+        objects.push(pod(&format!("p{index}"), &job, Some(&name)));
+        objects.push(pod(&format!("w{index}"), &job, None));
+    }
+    let reversed: Vec<Value> = objects.iter().rev().cloned().collect();
     let write = |objects: &[Value]| svg::write(&Scene::new(&map(objects))).unwrap();
     assert_eq!(write(&objects), write(&reversed));
 }
@@ -207,20 +198,37 @@ fn a_reserved_slot_is_drawn_until_its_pod_is_there() {
     let slots = |pods: &[Value]| {
         let mut objects = vec![node("n1", "a"), job("j", &[("n1", &["a", "b"])])];
         objects.extend_from_slice(pods);
-        let map = map(&objects);
-        let mut found = String::new();
-        for node in &map.nodes {
-            let reserved: Vec<&str> = node.reserved.iter().map(|of| &*of.label).collect();
-            write!(found, "{}: {}", node.name, reserved.join(" ")).unwrap();
-        }
-        found
+        let reserved = map(&objects).nodes.remove(0).reserved;
+        reserved.iter().map(|of| of.label.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(slots(&[]), "n1: a b");
-    assert_eq!(slots(&[pod("a", "j", None)]), "n1: a b");
-    assert_eq!(slots(&[pod("a", "j", Some("n1"))]), "n1: b");
+    assert_eq!(slots(&[]), ["a", "b"]);
+    assert_eq!(slots(&[pod("a", "j", None)]), ["a", "b"]);
+    assert_eq!(slots(&[pod("a", "j", Some("n1"))]), ["b"]);
     let mut ended = pod("a", "j", Some("n1"));
     ended["status"] = json!({"phase": "Succeeded"});
-    assert_eq!(slots(&[ended]), "n1: a b");
+    assert_eq!(slots(&[ended]), ["a", "b"]);
+}
+
+/// The text of one node with one pod.
+fn text_of(node: &str, width: usize, coloured: bool) -> String {
+    let node_object = json!({"kind": "Node", "metadata": {"name": node}});
+    text::format(&map(&[node_object, pod("p", "j", Some(node))]), width, coloured)
+}
+
+#[test]
+fn colours_add_nothing_but_escape_sequences() {
+    let coloured = text_of("n1", 60, true);
+    assert!(coloured.contains("\u{1b}["), "{coloured:?}");
+    assert_eq!(anstream::adapter::strip_str(&coloured).to_string(), text_of("n1", 60, false));
+}
+
+#[test]
+fn a_narrow_terminal_gets_narrow_lines() {
+    for width in [0, 1, 40, 60] {
+        let text = text_of(&"a-very-long-name".repeat(10), width, false);
+        let most = width.max(text::NARROWEST);
+        assert!(text.lines().all(|line| columns(line) <= most), "{text}");
+    }
 }
 
 #[test]

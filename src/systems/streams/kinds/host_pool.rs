@@ -1,4 +1,4 @@
-//! The table of HostPools: the spec of each, parsed into one of the possible [`Form`]s.
+//! The table of HostPools: the spec of each, parsed into one of the possible forms.
 
 use std::fmt;
 use std::net::IpAddr;

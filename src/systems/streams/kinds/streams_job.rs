@@ -1,4 +1,4 @@
-//! The table of StreamsJobs: each with its spec, and the [`Closure`] that is derived from the spec.
+//! The table of StreamsJobs: each with its spec, and the closure that is derived from the spec.
 
 pub mod closure;
 
