@@ -2,9 +2,8 @@
 
 mod objects;
 
-mod groups;
 mod mpi;
 mod remedies;
-mod runs;
+mod situations;
 mod streams;
 mod workloads;

@@ -23,22 +23,23 @@ mod map_situations;
 mod pictures;
 /// `plan`: the files it reads.
 mod plan_input;
-/// `plan`: NUMA affinity.
-mod plan_katalyst;
 /// `plan --live`: what it reads from a cluster.
 mod plan_live;
-/// `plan`: MPI clusters.
+/// `plan`: an MPI cluster.
 mod plan_mpi;
-/// `plan`: pods, pod templates, lists and StreamsJobs.
+/// `plan`: pods, pod templates and lists.
 mod plan_objects;
 /// `plan`: its output formats.
 mod plan_output;
-/// `plan`: pools and jobs, with their members, and a StreamsJob as a whole.
+/// `plan`: the members of pools.
 mod plan_pools;
-/// `plan`: PipelineRuns and their claims.
+/// `plan`: PipelineRuns.
 mod plan_runs;
-/// `plan`: objects that depend on each other, and input that is not rendered.
+/// `plan`: generated names, and input that is not rendered.
 mod plan_together;
+
+/// `plan`: files with what is run on them, and what is printed.
+mod sessions;
 
 /// `controller`: start, readiness and stop.
 mod controller;

@@ -10,7 +10,7 @@
 
 pub(crate) mod case;
 mod legs;
-mod shared;
+pub(crate) mod shared;
 
 use std::collections::VecDeque;
 use std::fs;

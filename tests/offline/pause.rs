@@ -109,8 +109,3 @@ fn it_is_one_thread_and_next_to_no_memory_and_no_more_the_longer_it_waits() {
         assert_eq!(pause.memory(), first);
     }
 }
-
-#[test]
-fn it_takes_no_arguments() {
-    assert_eq!(crate::cli::command::run("pause 10m", "").code, 2);
-}

@@ -1,7 +1,5 @@
 //! A valid review to spoil, and what came of it.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 use stowplan::testing::admission::{Decision, ParseError};
 use stowplan::testing::placement::reason::Reason;
@@ -96,9 +94,7 @@ pub(crate) fn pointers(document: &Value) -> Vec<String> {
     let mut open = vec![(String::new(), document)];
     while let Some((path, value)) = open.pop() {
         let mut child = |token: &str, value| {
-            let mut path = path.clone();
-            write!(path, "/{}", token.replace('~', "~0").replace('/', "~1"))
-                .expect("a String grows");
+            let path = format!("{path}/{}", token.replace('~', "~0").replace('/', "~1"));
             found.push(path.clone());
             open.push((path, value));
         };

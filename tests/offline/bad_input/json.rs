@@ -40,12 +40,6 @@ fn empty_and_null_parents_get_the_placement_of_absent_ones() {
     ] {
         assert_eq!(placed(None, Some(affinity.clone())), absent, "{affinity}");
     }
-    let terms = json!([
-        {"matchExpressions": null, "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
-        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}], "matchFields": null},
-    ]);
-    let terms = json!({"nodeAffinity": {required: {"nodeSelectorTerms": terms}}});
-    assert_eq!(placed(None, Some(without_nulls(terms.clone()))), placed(None, Some(terms)));
     let without_labels = placed(Some(json!({})), None);
     assert_eq!(placed(Some(json!(null)), None), without_labels);
     assert_eq!(without_labels.0["labels"].as_object().unwrap().len(), 2);
@@ -284,17 +278,7 @@ fn numbers_are_no_text_and_never_wrap() {
 /// applies.
 #[test]
 fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
-    let wrong = [
-        json!(null),
-        json!(true),
-        json!(7),
-        json!("x"),
-        json!([]),
-        json!({}),
-        json!([[]]),
-        json!({"": {}}),
-        json!(["n1", {}]),
-    ];
+    let wrong = json!([null, true, 7, "x", [], {}, [[]], {"": {}}, ["n1", {}]]);
     let (mut answers, mut errors) = (0, 0);
     for name in [
         "streams/all-constraints",
@@ -313,7 +297,7 @@ fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
         let review: Value = serde_json::from_slice(&case.review).unwrap();
         let view = case.view().unwrap();
         for pointer in pointers(&review) {
-            for wrong in &wrong {
+            for wrong in wrong.as_array().unwrap() {
                 let mut spoilt = review.clone();
                 *spoilt.pointer_mut(&pointer).unwrap() = wrong.clone();
                 match decide_bytes(spoilt.to_string().as_bytes(), &view, &case.policy) {

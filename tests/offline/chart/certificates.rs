@@ -7,20 +7,6 @@ use std::process::Command;
 
 use super::helm::{Render, run, stdout};
 
-/// Otherwise each rendering would differ, and an upgrade would replace keys under running pods.
-#[test]
-fn no_rendering_has_certificate_data() {
-    for values in [&[][..], &[r#"tls.mode="certManager""#]] {
-        let render = Render::bare().set_all(values);
-        let text = render.text();
-        assert_eq!(text, stdout(&mut render.command()));
-        for part in ["BEGIN", "LS0tLS1", "caBundle:", "tls.crt:"] {
-            assert!(!text.contains(part), "{part}");
-        }
-        assert!(!render.objects().has("Secret"));
-    }
-}
-
 fn make_certificates(args: &[&str]) -> Command {
     let mut make = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/certs/make.sh"));
     make.args(args);

@@ -209,13 +209,6 @@ impl Objects {
         webhooks
     }
 
-    /// The webhook of the release `stowplan` that validates stowplan's own objects.
-    pub(crate) fn validation(&self) -> &Value {
-        let configuration = self.get("ValidatingWebhookConfiguration", "stowplan");
-        assert_eq!(configuration["webhooks"].as_array().map(Vec::len), Some(1));
-        &configuration["webhooks"][0]
-    }
-
     /// The policy of the release `stowplan`, as its ConfigMap has it.
     pub(crate) fn policy_file(&self) -> Value {
         let text = self.get("ConfigMap", "stowplan-policy")["data"]["policy.yaml"].as_str();

@@ -101,62 +101,7 @@ fn the_schema_knows_every_value_and_no_other() {
 }
 
 /// Values that are refused, one set in each row.
-const REFUSED: &str = r#"
-tls.caBundle="" + tls.mode="provided"
-tls.caBundle="bm90aGluZw=="
-tls.caBundle="abc"
-tls.caBundle="-----BEGIN"
-tls.caBundle="LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCg=="
-tls.caBundle="" + tls.certManager.inject="ca"
-tls.caBundle="" + tls.mode="self" + tls.certManager.inject="stowplan/ca"
-tls.caBundle="" + tls.certManager={"inject": "stowplan/ca", "issuerRef": {"name": "mine"}}
-tls.caBundle="" + tls.certManager={"inject": "", "issuerRef": {"name": "mine"}}
-tls.caBundle="" + webhook.annotations={"cert-manager.io/inject-ca-from": "a/b"}
-tls.caBundle="" + controller.enabled=false
-tls.caBundle="" + tls.self.overlap="0s"
-tls.caBundle="" + tls.self.overlap="121h"
-tls.caBundle="" + tls.self.leafLifetime="2191h"
-tls.caBundle="" + tls.self.overlap="1d"
-tls.caBundle="" + tls.mode="Self"
-tls.certManager.inject="stowplan/ca"
-tls.mode="self"
-tls.mode="certManager"
-tls=null
-replica=3
-webhook.url=1
-webhook.port=443
-image.repository=""
-image.repository="mirror.example/stowplan@sha256:00"
-commonLabels={"app.kubernetes.io/name": "other"}
-commonLabels={"rbac.authorization.k8s.io/aggregate-to-view": "true"}
-commonLabels={"stowplan.dev/ignore": "false"}
-extraEnv=[{"name": "STOWPLAN_LOG", "value": "debug"}]
-webhook.extraArgs=["--policy", "mine.yaml"]
-webhook.adminPort=8443
-controller.sidecar=true + webhook.port=8081
-serviceAccount.create=false
-controller.serviceAccount.create=false
-serviceAccount.name="a" + controller.serviceAccount.name="a"
-metrics.podMonitor.enabled=true + metrics.serviceMonitor.enabled=true
-webhook.service.ipFamilies=["IPv5"]
-replicas="two"
-replicas=0
-controller.replicas=0
-controller.resources={"memory": "1Gi"}
-controller.sidecar=true + controller.enabled=false
-policy.repair="recreatePending" + webhook.matchConditions=[{"name": "mine", "expression": "true"}]
-controller.rbac.coscheduling=false
-controller.rbac.jobs=false
-controller.rbac.mpi=false
-controller.rbac.katalyst=false + policy={"katalyst": {"mode": "enforced", "declaredLabels": ["app"]}}
-controller.rbac.repair=false + policy={"repair": "recreatePending"}
-controller.admissionPolicy.placeholderImages=["a' || true"]
-policy=[]
-webhook.timeoutSeconds=31
-webhook.failurePolicy="ignore"
-image.digest="latest"
-fullnameOverride="Not_A_Name"
-"#;
+const REFUSED: &str = include_str!("values/refused.txt");
 
 /// With the messages that were reviewed: they name the value, say what would not work, and what to set.
 #[test]

@@ -9,27 +9,21 @@ use stowplan::testing::systems::SYSTEMS;
 
 use super::helm::{Objects, Render, objects, read, texts};
 
-/// With the names that the values add: the reviewed changes (`rendering.rs`).
+/// In another namespace, and with the names that the values add: the snapshots (`rendering.rs`).
 #[test]
-fn the_control_plane_and_its_own_namespace_are_excluded() {
-    for (namespace, expected) in [
-        ("elsewhere", &["kube-system", "kube-node-lease", "elsewhere"][..]),
-        ("kube-system", &["kube-system", "kube-node-lease"]),
-    ] {
-        let render = Render::defaults().namespace(namespace);
-        let objects = render.objects();
-        assert_eq!(texts(&objects.policy_file()["excludedNamespaces"]), expected);
-        for webhook in objects.webhooks() {
-            let rules = webhook["namespaceSelector"]["matchExpressions"].as_array();
-            let is_named = |rule: &&Value| rule["key"] == "kubernetes.io/metadata.name";
-            let rule = rules.expect("rules").iter().find(is_named).expect("a rule of names");
-            assert_eq!(rule["operator"], "NotIn");
-            assert_eq!(texts(&rule["values"]), expected);
-        }
-        assert!(render.text().contains(&format!("- --namespace={namespace}\n")));
-        // Only there everybody may use the priority class.
-        assert_eq!(objects.has("ResourceQuota"), namespace != "kube-system");
+fn the_namespace_of_the_control_plane_is_excluded_once() {
+    let objects = Render::defaults().namespace("kube-system").objects();
+    let expected = ["kube-system", "kube-node-lease"];
+    assert_eq!(texts(&objects.policy_file()["excludedNamespaces"]), expected);
+    for webhook in objects.webhooks() {
+        let rules = webhook["namespaceSelector"]["matchExpressions"].as_array();
+        let is_named = |rule: &&Value| rule["key"] == "kubernetes.io/metadata.name";
+        let rule = rules.expect("rules").iter().find(is_named).expect("a rule of names");
+        assert_eq!(rule["operator"], "NotIn");
+        assert_eq!(texts(&rule["values"]), expected);
     }
+    // Everybody may use the priority class there.
+    assert!(!objects.has("ResourceQuota"));
 }
 
 /// `stowplan check` looks for these words in the conditions that are installed.
@@ -44,11 +38,12 @@ fn what_check_looks_for_in_the_conditions_is_there() {
 /// In every namespace, as the snapshots show: a pool in an excluded one would take nodes all the same.
 #[test]
 fn own_objects_are_checked_in_every_version_that_is_served() {
-    let webhook = objects(&[]).validation();
+    let configuration = objects(&[]).get("ValidatingWebhookConfiguration", "stowplan");
+    let rules = &configuration["webhooks"][0]["rules"];
     for definition in Objects::parse(&read("files/crds.yaml")).0.values() {
         let versions = definition["spec"]["versions"].as_array().expect("versions");
         let versions: Value = versions.iter().map(|it| it["name"].clone()).collect();
-        assert_eq!(webhook["rules"][0]["apiVersions"], versions);
+        assert_eq!(rules[0]["apiVersions"], versions);
     }
 }
 

@@ -32,19 +32,19 @@ fn each_remedy_leads_out() {
     let together = json!({"streams.ibm.com/host-colocation": "together"});
     let both = with(together.clone(), &json!({"streams.ibm.com/host-exlocation": "apart"}));
     let host = json!({"streams.ibm.com/host": "n1"});
-    let beside = on_node(placed("p", &both), Some("n1"));
-    let hosted = || vec![on_node(placed("p", &host), Some("n1"))];
+    let beside = on_node(placed("p", &both), "n1");
+    let hosted = || vec![on_node(placed("p", &host), "n1")];
     for (label, asked, before, after) in [
         (
             "two elements must share a node and must not",
             "pod/q",
             vec![beside.clone(), placed("q", &both)],
-            vec![beside, on_node(placed("q", &together), Some("n1"))],
+            vec![beside, on_node(placed("q", &together), "n1")],
         ),
         (
             "the webhook did not see the pod, which is on a node of the scheduler's choice",
             "pod/p",
-            vec![on_node(unplaced("p", &host), Some("n2"))],
+            vec![on_node(unplaced("p", &host), "n2")],
             hosted(),
         ),
         ("the pod's only node is full", "pod/p", vec![placed("p", &host)], hosted()),

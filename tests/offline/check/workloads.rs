@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::objects::*;
+use super::situations;
 
 fn owned(pod: Value, kind: &str, name: &str) -> Value {
     let owner =
@@ -72,10 +73,8 @@ fn a_node_shows_its_obstacles_and_its_pools() {
 #[test]
 fn a_group_or_a_namespace_shows_what_has_an_obstacle_and_counts_the_rest() {
     let mut found = Findings::default();
-    let mut pod = waiting("a", &Value::Null);
-    pod["metadata"]["labels"] = json!({"stowplan.dev/coschedule-member": NATIVE});
-    pod["metadata"]["annotations"] = nightly();
-    let objects = [node("n1"), native_set(), pod];
+    let pod = json!({"base": "group-pod", "metadata": {"name": "a", "uid": "a"}});
+    let objects = situations::objects(json!([{"base": "node"}, {"base": "native-set"}, pod]));
     found.show("a group", &objects, "group/nightly").show("no group", &objects, "group/other");
 
     let mut lone = waiting("waits", &Value::Null);
@@ -86,7 +85,8 @@ fn a_group_or_a_namespace_shows_what_has_an_obstacle_and_counts_the_rest() {
     objects.extend((0..16).map(|number| running(&format!("r{number}"), "n1", json!({}))));
     found.show("a namespace", &objects, "-n default").show("an empty one", &objects[..1], "");
     // The pod of a placeholder is shown with its group only.
-    found.show("a namespace with a run", &standing(None, &[node("n1")]), "");
+    let run = situations::objects(json!(["run", {"base": "placeholder"}, {"base": "node"}]));
+    found.show("a namespace with a run", &run, "");
 
     // The parts with an obstacle come first, with a total; in a namespace the others are only counted.
     let of = |pod: Value| owned(pod, "Job", "w");

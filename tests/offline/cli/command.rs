@@ -178,19 +178,7 @@ pub(crate) fn pod(name: &str, annotations: &str) -> String {
     )
 }
 
-pub(crate) const NODES: &str = r#"
-apiVersion: v1
-kind: List
-items:
-- apiVersion: v1
-  kind: Node
-  metadata: {name: node-1, labels: {kubernetes.io/hostname: node-1, streams.ibm.com/hostpool: fast}}
-  status: {addresses: [{type: InternalIP, address: 10.4.40.81}]}
-- apiVersion: v1
-  kind: Node
-  metadata: {name: node-2, labels: {kubernetes.io/hostname: node-2}}
-  status: {addresses: [{type: InternalIP, address: 10.4.40.82}]}
-"#;
+pub(crate) const NODES: &str = include_str!("job/nodes.yaml");
 
 /// Nodes n1 to n`count`, Ready, with the tag `ib`.
 pub(crate) fn nodes(count: u32) -> String {
@@ -204,59 +192,9 @@ pub(crate) fn nodes(count: u32) -> String {
     (1..=count).map(node).collect()
 }
 
-const POOLS: &str = r#"
-apiVersion: stowplan.dev/v1alpha1
-kind: HostPool
-metadata: {name: fast}
-spec: {tags: [fast]}
----
-apiVersion: stowplan.dev/v1alpha1
-kind: HostPool
-metadata: {name: named, namespace: jobs}
-spec: {hosts: [node-2, 10.4.40.81]}
-"#;
+const POOLS: &str = include_str!("job/pools.yaml");
 
-pub(crate) const JOB: &str = r#"# A job of several kinds of objects.
-apiVersion: v1
-kind: Pod
-metadata:
-  name: pe-0
-  labels: {streams.ibm.com/job: trades, streams.ibm.com/pe: "0"}
-  annotations: {streams.ibm.com/host: 10.4.40.82, streams.ibm.com/host-exlocation: apart}
-spec: {containers: [{name: c, image: i}]}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata:
-      labels: {app: web}
-      annotations: {streams.ibm.com/host-pool: fast}
-    spec: {containers: [{name: c, image: i}]}
----
-apiVersion: v1
-kind: Pod
-metadata:
-  generateName: lost-
-  annotations: {streams.ibm.com/host: foo.watson.ibm.com, streams.ibm.com/host-isolation: Sink}
-spec: {containers: [{name: c, image: i}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: plain}
-spec: {containers: [{name: c, image: i}]}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web}
-"#;
+pub(crate) const JOB: &str = include_str!("job/job.yaml");
 
 pub(crate) fn job() -> Folder {
     Folder::new(&[("job.yaml", JOB), ("cluster/nodes.yaml", NODES), ("cluster/pools.yaml", POOLS)])

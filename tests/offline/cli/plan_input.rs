@@ -153,17 +153,3 @@ fn a_file_that_is_too_long_is_not_read() {
     file.set_len(64 * 1024 * 1024 + 1).expect("a hole");
     folder.plan("-f long.yaml").fails("long.yaml: longer than 64 MiB; give it in parts");
 }
-
-#[cfg(unix)]
-#[test]
-fn a_file_that_may_not_be_read_is_named() {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    let folder = Folder::new(&[("secret.yaml", &pod("p", ""))]);
-    let path = folder.0.path().join("secret.yaml");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).expect("a mode");
-    if fs::File::open(&path).is_ok() {
-        return; // Modes do not bind root.
-    }
-    folder.plan("-f secret.yaml").fails("secret.yaml: Permission denied…");
-}

@@ -1,38 +1,8 @@
-//! `stowplan plan`: pods, pod templates, lists and StreamsJobs, in their namespace and under a
-//! policy.
+//! `stowplan plan`: pods, pod templates and lists, in their namespace.
 
 use serde_json::{Value, json};
 
-use super::command::{Folder, Shown, job, plan_of, pod};
-
-const STREAMS_JOB: &str = "
-apiVersion: stowplan.dev/v1alpha1
-kind: StreamsJob
-metadata: {name: parallel}
-spec:
-  processingElements:
-  - {name: parallel-0, operators: [{name: A, host: {name: n1}, hostColocation: [t]}]}
-  - {name: parallel-1, operators: [{name: B, hostColocation: [t]}]}
----
-apiVersion: v1
-kind: Pod
-metadata:
-  name: second
-  labels: {streams.ibm.com/job: parallel, streams.ibm.com/pe: parallel-1}
-spec: {containers: [{name: pe, image: streams-runtime}]}
-";
-
-#[test]
-fn a_job_is_checked_and_the_pods_beside_it_join_it() {
-    let node = "{apiVersion: v1, kind: Node, metadata: {name: n1}}";
-    let folder = Folder::new(&[("job.yaml", STREAMS_JOB), ("nodes.yaml", node)]);
-    let mut shown = Shown::default();
-    // The host of the job's first element is inherited.
-    shown.add("with its node", &folder.plan("-f job.yaml --cluster nodes.yaml"));
-    shown.add("as JSON", &folder.plan("-f job.yaml --cluster nodes.yaml -o json"));
-    shown.add("without a cluster", &folder.plan("-f job.yaml"));
-    shown.compare("plan_streams_job");
-}
+use super::command::{Shown, job, plan_of, pod};
 
 /// The entry of the one object in `text`.
 pub(crate) fn planned(text: &str) -> Value {
@@ -126,34 +96,4 @@ fn the_namespace_is_the_objects_own_or_the_one_asked_for() {
     folder.plan_of("-n other", own).fails(
         "standard input, document 1 (line 1): Pod p: is in namespace \"jobs\", and -n asks for \"other\": leave -n out",
     );
-}
-
-#[test]
-fn without_a_cluster_a_refusal_says_that_one_would_help() {
-    let mut shown = Shown::default();
-    // No cluster helps for the last one.
-    for (words, host) in [("", "node-1"), ("--cluster cluster", "node-9"), ("", "''")] {
-        let text = pod("p", &format!("streams.ibm.com/host: {host}"));
-        shown.add(&format!("{host} {words}"), &job().plan_of(words, text));
-    }
-    shown.compare("plan_hints");
-}
-
-#[test]
-fn keys_on_an_object_instead_of_its_template_are_reported() {
-    let mut shown = Shown::default();
-    let metadata = "{name: w, labels: {stowplan.dev/ignore: 'true'}, annotations: {streams.ibm.com/host: node-1, stowplan.dev/coschedule-group: g, example.com/host: x}}";
-    let template = "{metadata: {annotations: {stowplan.dev/coschedule-group: g}}, spec: {containers: [{name: c, image: i}]}}";
-    let deployment = format!(
-        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {metadata}\nspec: {{template: {template}}}\n"
-    );
-    let cron = format!(
-        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: c}}\nspec: {{jobTemplate: {{metadata: {{labels: {{streams.ibm.com/host-pool: p}}}}, spec: {{template: {template}}}}}}}\n"
-    );
-    // A controller of another kind may copy the annotations of the object to its pods.
-    let other = deployment.replace("apps/v1", "example.com/v1").replace("Deployment", "Fleet");
-    for (kind, text) in [("a Deployment", deployment), ("a CronJob", cron), ("a Fleet", other)] {
-        shown.add(kind, &job().plan_of("--cluster cluster", text));
-    }
-    shown.compare("plan_misplaced_keys");
 }

@@ -1,51 +1,12 @@
-//! `stowplan plan`: objects of one input that depend on each other, and input that is not rendered.
+//! `stowplan plan`: objects with generated names, TaskRuns, and input that is not rendered.
 
 use serde_json::{Value, json};
 
-use super::command::{Folder, NODES, Output, Shown, assert_snapshot, plan_of};
-
-/// A pod of processing element `element` of job `j` with these annotations.
-fn element(name: &str, element: &str, annotations: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{{name}, labels: {{app: streams, streams.ibm.com/job: j, \
-         streams.ibm.com/pe: '{element}'}}, annotations: {{{annotations}}}}}\n\
-         spec: {{containers: [{{name: c, image: i}}]}}\n---\n"
-    )
-}
+use super::command::{Folder, NODES, Output, assert_snapshot, plan_of};
 
 fn plan(text: &str, words: &str) -> Output {
     let folder = Folder::new(&[("nodes.yaml", NODES)]);
     folder.plan_of(&format!("--cluster nodes.yaml {words}"), text)
-}
-
-#[test]
-fn a_pod_knows_the_pods_before_it_in_the_input() {
-    let together = "streams.ibm.com/host-colocation: t";
-    let both = format!("{together}, streams.ibm.com/host-isolation: Sink");
-    let nowhere = format!("{together}, streams.ibm.com/host: none");
-    let b = element("name: b", "2", &both);
-    let deployment = element("name: a", "1", together)
-        .replace("apiVersion: v1\nkind: Pod\nmetadata: {name: a,", "  metadata: {")
-        .replace("spec: {containers", "  spec: {containers");
-    let deployment = format!(
-        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\nspec:\n template:\n{deployment}{b}"
-    );
-    let a = |name: &str| element(name, "1", together);
-    let mut shown = Shown::default();
-    for (label, text) in [
-        ("together", a("name: a") + &element("name: b", "2", together)),
-        ("a contradiction", a("name: a") + &b),
-        (
-            "pods without a name are different pods",
-            a("generateName: p-") + &element("generateName: p-", "2", &both),
-        ),
-        ("the order of the input is the order of creation", b.clone() + &a("name: a")),
-        ("the pod of a template counts", deployment),
-        ("a refused pod does not", element("name: a", "1", &nowhere) + &b),
-    ] {
-        shown.add(label, &plan(&text, ""));
-    }
-    shown.compare("plan_together");
 }
 
 #[test]

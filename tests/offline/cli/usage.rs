@@ -26,7 +26,8 @@ fn wrong_usage_ends_with_2_and_an_empty_stdout() {
         controller --namespace=, controller --namespace ns --identity=, \
         controller --namespace ns --admin-listen here, map --live --cluster a, map -n, map -n a -A, \
         map -o xml, map --cluster examples/nodes.yaml --context c, map extra, check pod/p -A, \
-        check pod/p --try-in x, check -A --installed-in x, check -n x --wait 1s, check --try-in A";
+        check pod/p --try-in x, check -A --installed-in x, check -n x --wait 1s, check --try-in A, \
+        pause 10m";
     for words in wrong.split(", ").chain([""]) {
         let output = run(words, "");
         assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{words}: {output:?}");

@@ -51,8 +51,6 @@ pub(crate) struct Seen {
     pub(crate) lost: bool,
     /// The rest could be placed after the loss.
     pub(crate) survived: bool,
-    /// A pod that was let go before the loss, or before the controller saw it, took what others needed.
-    pub(crate) excused: bool,
     /// Nodes were reserved at some time.
     pub(crate) reserved: bool,
 }
@@ -201,7 +199,6 @@ impl Living {
             self.is_disturbed = true;
             if self.is_possible && !self.is_completable() {
                 self.is_possible = false;
-                self.seen.excused = true;
                 self.note("that pod was let go too early".to_owned());
             }
         }

@@ -60,8 +60,9 @@ fn a_rotation_that_is_not_atomic_loses_no_call() {
 
 #[test]
 fn an_untrusted_certificate_is_not_ready_and_one_that_replaces_it_is() {
-    let expired = |authority: &Authority| authority.pair(NAME, 2020, 2021);
-    let webhook = Start { wait_until_ready: false, ..Start::new().pair(expired) }.run();
+    let start = Start::new();
+    let pair = start.authority.pair(NAME, 2020, 2021);
+    let webhook = Start { pair, wait_until_ready: false, ..start }.run();
     let readyz = webhook.admin("/readyz");
     assert_eq!(readyz.status, 503);
     let why = "tls.crt: expired at 2021-01-01T00:00:00Z";

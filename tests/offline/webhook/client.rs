@@ -68,10 +68,6 @@ impl Connection {
         Self::dial(webhook.address, config(&webhook.authority, "http/1.1"), NAME)
     }
 
-    pub(crate) fn open_http2(webhook: &Webhook) -> Self {
-        Self::dial(webhook.address, config(&webhook.authority, "h2"), NAME).unwrap()
-    }
-
     pub(crate) fn dial(
         address: SocketAddr,
         config: Arc<ClientConfig>,

@@ -13,6 +13,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::api_server::Cluster;
+use crate::cli::command::nodes;
 
 /// Far longer than any step takes when it works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -96,16 +97,6 @@ pub(crate) struct Shown {
     pub(crate) body: String,
 }
 
-const NODES: &str = "\
-apiVersion: v1
-kind: Node
-metadata: {name: n1, labels: {kubernetes.io/hostname: n1}}
----
-apiVersion: v1
-kind: Node
-metadata: {name: n2, labels: {kubernetes.io/hostname: n2}}
-";
-
 impl Start {
     pub(crate) fn new() -> Self {
         Self::trusted_as(Arc::new(Authority::new()))
@@ -133,15 +124,10 @@ impl Start {
         self
     }
 
-    pub(crate) fn pair(mut self, pair: impl FnOnce(&Authority) -> Pair) -> Self {
-        self.pair = pair(&self.authority);
-        self
-    }
-
     pub(crate) fn run(self) -> Webhook {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
-        fs::write(file("nodes.yaml"), NODES).unwrap();
+        fs::write(file("nodes.yaml"), nodes(2)).unwrap();
         fs::write(file("tls.crt"), &self.pair.certificate).unwrap();
         fs::write(file("tls.key"), &self.pair.key).unwrap();
         let program = env!("CARGO_BIN_EXE_stowplan");

@@ -142,7 +142,8 @@ fn post_fields() -> Vec<u8> {
 
 impl Http2 {
     fn open(webhook: &Webhook) -> Self {
-        let mut connection = Connection::open_http2(webhook);
+        let offer = config(&webhook.authority, "h2");
+        let mut connection = Connection::dial(webhook.address, offer, NAME).unwrap();
         assert_eq!(connection.tls.conn.alpn_protocol(), Some(&b"h2"[..]));
         let preface =
             [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
