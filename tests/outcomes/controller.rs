@@ -3,7 +3,7 @@
 //!
 //! One control plane serves all of these tests, each in a namespace and on nodes of its own.
 
-mod nodes;
+pub(crate) mod nodes;
 pub(crate) mod pool;
 
 /// What `check` says about an installation, also as the test of the chart.
@@ -37,42 +37,38 @@ pub(crate) const CASES: &[Case] = cases! { controller,
         exlocated_elements_roll_out_on_as_many_nodes;
     whole:
         a_full_reserved_node_is_replaced, a_pod_without_a_workload_stays_with_an_event,
-        a_pool_leaves_the_node_that_another_element_names,
-        an_isolated_element_finds_its_node_free,
+        a_job_is_placed_as_a_whole_before_its_pods,
         a_job_without_a_placement_is_refused_with_what_contradicts;
     pools:
         a_sized_exclusive_pool_has_its_nodes_alone, exclusive_pools_share_no_node,
         an_index_stays_with_its_node, a_pool_that_cannot_be_met_waits_for_nodes,
         a_pool_grows_by_the_nodes_that_waiting_pods_need;
-    pods:
-        a_drained_group_runs_again;
+    pods: a_drained_group_runs_again;
     remedies:
-        a_cordoned_host_is_uncordoned, a_full_host_gets_free_capacity, a_node_gets_the_hostname_label,
-        a_pool_without_a_node_gets_one, a_pod_that_was_not_placed_is_created_again,
-        a_group_on_a_cordoned_node_continues_there;
+        a_cordoned_host_is_uncordoned, a_full_host_gets_free_capacity,
+        a_node_gets_the_hostname_label, a_pool_without_a_node_gets_one,
+        a_pod_that_was_not_placed_is_created_again;
 };
 
 /// These stop stowplan, change the policy or definitions, or take any node. The first one soon waits
 /// for a minute, without holding the installation.
 const ALONE: &[Case] = cases! { controller,
-    pods:
-        pods_admitted_meanwhile_are_reported_and_recreated;
-    pools:
-        the_six_forms_of_the_design;
+    pods: pods_admitted_meanwhile_are_reported_and_recreated;
+    pools: the_six_forms_of_the_design;
     restore:
         pools_and_jobs_are_restored, a_restored_status_is_written_anew, a_second_version_is_stored;
     outages:
         a_killed_leader_is_followed, a_paused_leader_does_no_harm_when_it_wakes,
-        what_went_while_it_was_away_is_swept,
-        every_fault_ends_in_the_same_state, a_pool_costs_few_writes;
-    policy:
-        an_edited_policy_is_in_force_in_webhook_and_controller;
-    installation:
-        the_charts_test_finds_a_working_installation, what_is_broken_is_named;
+        what_went_while_it_was_away_is_swept, every_fault_ends_in_the_same_state,
+        a_pool_costs_few_writes;
+    policy: an_edited_policy_is_in_force_in_webhook_and_controller;
+    installation: the_charts_test_finds_a_working_installation, what_is_broken_is_named;
 };
 
 /// Serves another version of Tekton's kinds.
-const TEKTON: &[Case] = cases! { controller, tekton: a_tekton_that_serves_v1beta1_alone };
+const TEKTON: &[Case] = cases! { controller,
+    tekton: a_tekton_that_serves_v1beta1_alone;
+};
 
 pub(crate) fn suite_alone() -> Suite {
     Suite {

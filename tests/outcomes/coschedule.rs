@@ -4,7 +4,7 @@
 //!
 //! One control plane serves all of these tests, each in namespaces and on nodes of its own.
 
-mod group;
+pub(crate) mod group;
 mod pipeline;
 
 /// The author's own affinity, tolerations and node selectors.
@@ -28,11 +28,12 @@ pub(crate) mod upgrade;
 /// Claims, zones and storage classes.
 pub(crate) mod volumes;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::harness::{Case, cases};
 use crate::world::World;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use testbed::control_plane::{Install, NodeSpec, Options};
 use testbed::tekton::Tekton;
 use testbed::volumes::Volumes;
@@ -48,9 +49,7 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
         a_node_without_processors_is_left, a_volume_that_pins_is_reported,
         a_member_that_runs_is_waited_for, a_deleted_placeholder_comes_back_to_its_members,
         no_node_has_room;
-    modes:
-        workspaces_that_meet_in_a_task_share_a_node, a_free_task_is_free_in_workspaces_only,
-        tektons_own_assistant_is_left_alone;
+    modes: a_free_task_is_free_in_workspaces_only, tektons_own_assistant_is_left_alone;
     volumes:
         adopted_claims_of_two_zones_meet, volumes_in_two_zones_split_a_run,
         volumes_that_come_to_lie_apart_split_a_run, a_claim_that_a_task_makes_known;
@@ -58,34 +57,27 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
         matrix_finally_and_retries_are_members, unreadable_pipelines_are_one_group,
         runs_that_share_a_claim_share_a_node, a_run_deleted_midway_leaves_nothing,
         a_run_made_again_under_its_old_name, a_claim_that_does_not_exist_yet,
-        a_pipeline_that_does_not_exist, names_at_their_limits, a_run_of_many_tasks_and_workspaces;
+        a_pipeline_that_does_not_exist, names_at_their_limits;
     constraints:
         a_members_own_pod_affinity_is_kept, node_affinity_and_tolerations_hold_for_all,
         architectures_split_a_group;
     isolation:
-        isolated_runs_that_share_a_claim_take_turns,
-        a_run_waits_while_isolated_ones_hold_all_nodes;
+        isolated_runs_that_share_a_claim_take_turns, a_run_waits_while_isolated_ones_hold_all_nodes;
     native:
-        any_pods_can_be_a_group, the_example_of_the_first_page_shares_a_node, a_native_group_on_one_volume,
-        pod_security_lets_placeholders_in, a_group_with_a_disruption_budget_is_drained;
+        any_pods_can_be_a_group, the_example_of_the_first_page_shares_a_node,
+        a_native_group_on_one_volume, pod_security_lets_placeholders_in,
+        a_group_with_a_disruption_budget_is_drained;
 };
 
 /// These change the policy, or stop stowplan.
 pub(crate) const ALONE: &[Case] = cases! { coschedule,
-    volumes:
-        provisioned_claims_of_two_zones_meet;
-    constraints:
-        members_bound_by_node;
-    moves:
-        by_node_a_cordoned_or_full_node_is_left;
-    isolation:
-        isolated_runs_never_meet, isolation_within_a_namespace;
-    troubles:
-        pods_are_admitted_while_no_controller_runs;
-    upgrade:
-        objects_of_an_older_release_are_taken_over;
-    load:
-        fifty_runs_at_once, restarts_change_nothing;
+    volumes: provisioned_claims_of_two_zones_meet;
+    constraints: members_bound_by_node;
+    moves: by_node_a_cordoned_or_full_node_is_left;
+    isolation: isolated_runs_never_meet, isolation_within_a_namespace;
+    troubles: pods_are_admitted_while_no_controller_runs;
+    upgrade: objects_of_an_older_release_are_taken_over;
+    load: fifty_runs_at_once, restarts_change_nothing;
 };
 
 /// Short enough to wait for in a test, but longer than the two seconds for which the testbed's
@@ -106,8 +98,9 @@ pub(crate) async fn start_with(
     world.helpers.push(Box::new(Volumes::start(&world.client).await?));
     // Tekton is installed after stowplan, which must notice it.
     world.helpers.push(Box::new(Tekton::start(&world.client).await?));
+    let world = Arc::new(world);
     pipeline::noticed(&world).await?;
-    Ok(world)
+    Arc::into_inner(world).context("the trial has ended")
 }
 
 /// Nodes for pods without any constraint: stowplan's own.

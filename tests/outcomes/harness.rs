@@ -31,9 +31,6 @@ pub(crate) type Case = (&'static str, fn(Arc<World>) -> Outcome);
 macro_rules! cases {
     ($parent:ident, $($rest:tt)+) => { cases!($parent as stringify!($parent), $($rest)+) };
     ($parent:ident as $prefix:expr, $($module:ident: $($name:ident),+ $(,)?);+ $(;)?) => {
-        cases!(@ $parent $prefix, [$($module: $($name),+);+])
-    };
-    (@ $parent:ident $prefix:expr, [$($module:ident: $($name:ident),+);+]) => {
         &[$($((
             concat!($prefix, "::", stringify!($module), "::", stringify!($name)),
             |world| Box::pin(crate::$parent::$module::$name(world)),
@@ -62,10 +59,14 @@ pub(crate) struct Suite {
 /// compute. One whose tests run side by side in great number counts twice.
 const PLANES: usize = 4;
 
+/// A control plane, and what it takes of [`PLANES`].
+type Running = (Arc<World>, OwnedSemaphorePermit);
+
 /// The control plane of a suite while its tests run.
 struct Shared {
     start: fn() -> Boxed<Result<World>>,
-    state: Mutex<State>,
+    /// From the first test on; an error is why there is none.
+    running: Mutex<Option<Result<Running, String>>>,
     /// Tests that have not ended yet.
     left: AtomicUsize,
     has_failed: AtomicBool,
@@ -74,26 +75,17 @@ struct Shared {
     weight: u32,
 }
 
-enum State {
-    Waiting,
-    Running(Arc<World>, OwnedSemaphorePermit),
-    Failed(String),
-}
-
 impl Shared {
     async fn world(&self, planes: &Arc<Semaphore>) -> Result<Arc<World>> {
-        let mut state = self.state.lock().await;
-        if let State::Waiting = *state {
+        let mut running = self.running.lock().await;
+        if running.is_none() {
             let permit = Arc::clone(planes).acquire_many_owned(self.weight).await?;
-            *state = match (self.start)().await {
-                Ok(world) => State::Running(Arc::new(world), permit),
-                Err(error) => State::Failed(format!("no control plane: {error:#}")),
-            };
+            let started = (self.start)().await.map(|world| (Arc::new(world), permit));
+            *running = Some(started.map_err(|error| format!("no control plane: {error:#}")));
         }
-        match &*state {
-            State::Running(world, _) => Ok(Arc::clone(world)),
-            State::Failed(error) => Err(anyhow!("{error}")),
-            State::Waiting => unreachable!("it was started above"),
+        match running.as_ref().expect("it was started above") {
+            Ok((world, _)) => Ok(Arc::clone(world)),
+            Err(error) => Err(anyhow!("{error}")),
         }
     }
 
@@ -119,8 +111,7 @@ impl Shared {
         }
         self.has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1
-            && let State::Running(world, _permit) =
-                std::mem::replace(&mut *self.state.lock().await, State::Waiting)
+            && let Some(Ok((world, _permit))) = self.running.lock().await.take()
             && let Some(world) = Arc::into_inner(world)
         {
             world.stop(self.has_failed.load(Ordering::Relaxed)).await;
@@ -144,20 +135,9 @@ pub(crate) enum Part {
     Lone(&'static str, fn() -> Boxed<()>),
 }
 
-impl Part {
-    fn tests(&self) -> usize {
-        match self {
-            Self::Suite(suite) => suite.cases.len() + suite.alone.len(),
-            Self::Lone(..) => 1,
-        }
-    }
-}
-
 /// Runs the tests that the command line selects. The parts get control planes in this order.
 pub(crate) fn run(parts: Vec<Part>) -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Tests that wait for their turn need a thread, too.
-    arguments.test_threads.get_or_insert_with(|| parts.iter().map(Part::tests).sum());
     let wanted = |name: &str| {
         let matches = |filter: &String| match arguments.exact {
             true => name == filter,
@@ -189,7 +169,7 @@ pub(crate) fn run(parts: Vec<Part>) -> ExitCode {
         let cases: Vec<_> = cases.chain(alone.into_iter().map(|case| (case, true))).collect();
         let shared = Arc::new(Shared {
             start,
-            state: Mutex::new(State::Waiting),
+            running: Mutex::new(None),
             left: AtomicUsize::new(cases.iter().filter(|((name, _), _)| wanted(name)).count()),
             has_failed: AtomicBool::new(false),
             at_once: Arc::new(Semaphore::new(at_once)),
@@ -204,5 +184,7 @@ pub(crate) fn run(parts: Vec<Part>) -> ExitCode {
             })
         }));
     }
+    // Tests that wait for their turn need a thread, too.
+    arguments.test_threads.get_or_insert(trials.len());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

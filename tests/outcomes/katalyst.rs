@@ -7,27 +7,18 @@
 
 pub(crate) mod rig;
 
-/// The training job of `examples/`.
-pub(crate) mod example;
-/// Pods that wait for a feasible NUMA node, and groups whose affinity selects themselves.
-pub(crate) mod gates;
-/// The labels of nodes.
-pub(crate) mod labels;
-/// Deadlines and modes of the policy.
-pub(crate) mod policy;
+/// Labels of nodes, pods that wait for a feasible NUMA node, and what the policy says about them.
+pub(crate) mod numa;
 
 use crate::harness::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases! { katalyst,
-    labels:
-        the_label_follows_the_report, rubbish_in_a_report_is_reported;
-    gates:
-        a_pod_waits_until_a_numa_node_is_feasible, the_scheduler_is_left_the_feasible_nodes,
-        the_leader_of_three_starts_first, plan_and_check_show_the_numa_nodes;
-    example: the_training_job_keeps_its_roles_apart;
+    numa:
+        the_label_follows_the_report, a_pod_waits_until_a_numa_node_is_feasible,
+        the_scheduler_is_left_the_feasible_nodes, the_leader_of_three_starts_first;
 };
 
 /// These change the policy.
 pub(crate) const ALONE: &[Case] = cases! { katalyst,
-    policy: deadlines_end_the_wait, a_mode_that_does_not_enforce_removes_the_gates;
+    numa: deadlines_end_the_wait, a_mode_that_does_not_enforce_removes_the_gates;
 };

@@ -12,7 +12,6 @@ use crate::harness::{Case, cases};
 pub(crate) const CASES: &[Case] = cases! { mpi,
     life:
         a_job_and_a_stateful_set, an_indexed_job_that_is_suspended_and_resumed,
-        two_clusters_in_one_namespace, hundreds_of_workers,
-        a_foreign_secret_is_left_alone, a_foreign_service_is_left_alone,
-        what_keeps_a_cluster_from_starting;
+        two_clusters_in_one_namespace, hundreds_of_workers, a_foreign_secret_is_left_alone,
+        a_foreign_service_is_left_alone, what_keeps_a_cluster_from_starting;
 };

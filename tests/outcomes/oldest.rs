@@ -16,27 +16,27 @@ use testbed::tools::Kubernetes;
 const CLUSTER: &[Case] = cases! { cluster as "oldest::cluster",
     streams:
         host_by_name_and_address, tagged_pools, literal_pool_and_index, colocation_of_three,
-        exlocation_of_three_and_a_fourth, isolation_when_the_isolated_comes_last, node_name_is_released;
+        exlocation_of_three_and_a_fourth, isolation_when_the_isolated_comes_last,
+        node_name_is_released;
     admission:
-        refusals_reach_kubectl, dry_run_shows_the_patch, the_stored_pod_sent_again_gets_no_patch,
-        warnings_reach_the_client, pods_of_workloads_are_placed;
+        refusals_and_warnings_reach_kubectl, dry_run_shows_the_patch,
+        the_stored_pod_sent_again_gets_no_patch;
     kinds: the_schema_of_host_pools_and_its_rules, the_schema_of_streams_jobs_and_its_rules;
 };
 
 const RELEASE: &[Case] = cases! { oldest,
-    release: the_api_server_is_the_oldest, no_expression_of_the_chart_has_a_warning,
+    release:
+        the_api_server_is_the_oldest, no_expression_of_the_chart_has_a_warning,
         the_policies_of_the_chart_hold;
 };
 
 const CONTROLLER: &[Case] = cases! { controller as "oldest::controller",
     installation: the_charts_test_finds_a_working_installation;
     pools: a_sized_exclusive_pool_has_its_nodes_alone;
-    whole:
-        a_pool_leaves_the_node_that_another_element_names, an_isolated_element_finds_its_node_free;
+    whole: a_job_is_placed_as_a_whole_before_its_pods;
 };
 
 const COSCHEDULE: &[Case] = cases! { coschedule as "oldest::coschedule",
-    modes: workspaces_that_meet_in_a_task_share_a_node;
     runs: runs_that_share_a_claim_share_a_node;
     native: any_pods_can_be_a_group, the_example_of_the_first_page_shares_a_node;
     constraints: a_members_own_pod_affinity_is_kept;
@@ -59,7 +59,7 @@ pub(crate) fn suites() -> [Suite; 2] {
             alone: Vec::new(),
             at_once: 2,
             start: || {
-                let options = options(crate::cluster::hosts::nodes());
+                let options = options(crate::cluster::nodes());
                 Box::pin(World::start_with(options, Install::without_controller))
             },
         },

@@ -9,10 +9,10 @@ pub(crate) mod living;
 /// Random jobs.
 pub(crate) mod random;
 
+use crate::controller::repairing;
 use crate::harness::{Case, Suite, cases};
 use crate::world::World;
-use anyhow::Result;
-use testbed::control_plane::{Install, NodeSpec};
+use testbed::control_plane::NodeSpec;
 
 const CASES: &[Case] = cases! { streams_jobs,
     random: every_possible_job_runs_whole;
@@ -20,10 +20,10 @@ const CASES: &[Case] = cases! { streams_jobs,
 
 /// On a control plane of its own: its pools may take any node.
 pub(crate) fn suite() -> Suite {
-    Suite { cases: CASES.to_vec(), alone: Vec::new(), at_once: 1, start: || Box::pin(start()) }
-}
-
-async fn start() -> Result<World> {
-    let repairing = |install: Install| install.value("policy.repair", "recreatePending");
-    World::start(NodeSpec::numbered(1), repairing).await
+    Suite {
+        cases: CASES.to_vec(),
+        alone: Vec::new(),
+        at_once: 1,
+        start: || Box::pin(World::start(NodeSpec::numbered(1), repairing)),
+    }
 }

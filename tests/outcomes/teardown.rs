@@ -6,10 +6,8 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 
-use crate::world::{has, kubeconfig_as, pod, run, same, workload_of};
+use crate::world::{CHART, NAMESPACE, has, kubeconfig_as, object, pod, run, same, workload_of};
 
-const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
-const NAMESPACE: &str = "stowplan-system";
 /// Base64 of a PEM frame without a certificate in it: no certificate is to be trusted here.
 const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkxTMHQKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 const POOL: &str = "pool.stowplan.node-restriction.kubernetes.io/abcdefabcd";
@@ -74,11 +72,8 @@ impl World {
         let gates = ["stowplan.dev/mpi-workers", "example.com/gate", "stowplan.dev/placeholder"];
         let gates = json!({"spec": {"schedulingGates": gates.map(|gate| json!({"name": gate}))}});
         self.create("default", &pod("gated", &gates)).await?;
-        let lease = json!({
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "stowplan-controller"},
-            "spec": {"holderIdentity": "controller-0", "leaseDurationSeconds": 15},
-        });
+        let held = json!({"holderIdentity": "controller-0", "leaseDurationSeconds": 15});
+        let lease = object("coordination.k8s.io/v1", "Lease", "stowplan-controller", &held);
         self.create(NAMESPACE, &lease).await?;
         for (name, role) in [("stowplan-tls", "serving"), ("stowplan-ca", "authority")] {
             let labels = json!({"app.kubernetes.io/managed-by": "stowplan", TLS: role});

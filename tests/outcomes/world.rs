@@ -28,7 +28,11 @@ use testbed::wait::{Seen, until};
 use testbed::workload;
 use tokio::sync::{RwLock, RwLockWriteGuard};
 
+pub(crate) use crate::crowd::CHART;
 use crate::harness::IS_SHARED;
+
+/// The namespace of the release.
+pub(crate) const NAMESPACE: &str = "stowplan-system";
 
 /// How long anything may take: the machine has two cores, and other tests run at once.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -44,6 +48,14 @@ pub(crate) struct World {
     namespaces: AtomicUsize,
     /// Other programs that run until the control plane is stopped.
     pub(crate) helpers: Vec<Box<dyn Any + Send + Sync>>,
+}
+
+/// The blocks of commands in the section of a document with this heading.
+pub(crate) fn commands<'p>(page: &'p str, heading: &str, language: &str) -> Vec<&'p str> {
+    let section = page.split_once(heading).map_or("", |(_, section)| section);
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let blocks = section.split("```").skip(1).step_by(2);
+    blocks.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n')).collect()
 }
 
 /// The result and the output of a program.
@@ -85,8 +97,7 @@ impl World {
         change: impl FnOnce(Install) -> Install,
     ) -> Result<Self> {
         let plane = ControlPlane::start(options).await?;
-        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
-        let install = change(Install::new(env!("CARGO_BIN_EXE_stowplan"), chart));
+        let install = change(Install::new(env!("CARGO_BIN_EXE_stowplan"), CHART));
         let installation = plane.install(install).await?;
         let client = plane.client().await?;
         Ok(Self {
@@ -152,9 +163,18 @@ impl World {
         run(self.plane.kubectl(), arguments, input).await
     }
 
-    /// Runs stowplan's command line in this cluster, with `input` on its standard input.
-    pub(crate) async fn stowplan(&self, arguments: &[&str], input: &str) -> Result<Output> {
-        run(self.plane.program(env!("CARGO_BIN_EXE_stowplan")), arguments, input).await
+    /// Applies these objects with kubectl; returns its output.
+    pub(crate) async fn apply(&self, objects: &str) -> Result<String> {
+        self.kubectl(&["apply", "-f", "-"], objects).await?.succeeded()
+    }
+
+    /// Renders a template of the chart with these values.
+    pub(crate) async fn rendered(&self, template: &str, values: &str) -> Result<String> {
+        let mut helm = self.plane.helm();
+        helm.args(["template", "stowplan", CHART, "--namespace", NAMESPACE]);
+        helm.args(["--show-only", &format!("templates/{template}.yaml"), "--set", values]);
+        helm.args(["--set", "tls.certManager.inject=stowplan/ca"]);
+        run(helm, &[], "").await?.succeeded()
     }
 }
 
@@ -210,10 +230,10 @@ impl Space {
         self.world.run(&format!("-n {} {words}", self.name)).await
     }
 
-    /// Runs stowplan's command line in this namespace.
-    pub(crate) async fn stowplan(&self, words: &str) -> Result<Output> {
+    /// Runs stowplan's command line in this namespace, with `input` on its standard input.
+    pub(crate) async fn stowplan(&self, words: &str, input: &str) -> Result<Output> {
         let words = format!("{words} -n {}", self.name);
-        self.world.stowplan(&words.split_whitespace().collect::<Vec<_>>(), "").await
+        self.world.stowplan_with(self.world.plane.kubeconfig(), &words, input).await
     }
 
     /// An object of this namespace, or a list, as kubectl shows it.
@@ -225,11 +245,23 @@ impl Space {
         Api::namespaced(self.world.client.clone(), &self.name)
     }
 
+    /// The names of all objects of a kind.
+    pub(crate) async fn names<K: Namespaced>(&self) -> Result<Vec<String>> {
+        let objects = self.api::<K>().list(&ListParams::default()).await?.items;
+        Ok(objects.iter().map(kube::ResourceExt::name_any).collect())
+    }
+
     /// Waits until there is an object of this name.
     pub(crate) async fn found<K: Namespaced>(&self, name: &str) -> Result<K> {
         let api: Api<K> = self.api();
         let what = format!("{} {name}", K::kind(&()));
         appears(&what, async || Ok(api.get_opt(name).await?)).await
+    }
+
+    /// Patches an object, `KIND/NAME`, with kubectl. `form`: `merge` or `json`.
+    pub(crate) async fn patch(&self, object: &str, form: &str, patch: &Value) -> Result<Output> {
+        let (form, patch) = (format!("--type={form}"), patch.to_string());
+        self.world.kubectl(&["-n", &self.name, "patch", object, &form, "-p", &patch], "").await
     }
 
     /// Merges this into an object.
@@ -297,7 +329,7 @@ impl Space {
 
     /// Creates an object without kubectl, which costs as much as the rest of a small test. A 409 is
     /// tried again: the webhook may not have seen a node yet that the test has just added.
-    pub(crate) async fn created(&self, object: &Value) -> Result<()> {
+    pub(crate) async fn created(&self, object: &Value) -> Result<DynamicObject> {
         let object: DynamicObject = serde_json::from_value(object.clone())?;
         let kind = object.types.as_ref().context("an object without a kind")?;
         let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(kind)?);
@@ -313,10 +345,7 @@ impl Space {
                     tries_left -= 1;
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
-                created => {
-                    created.with_context(|| format!("cannot create {}", kind.kind))?;
-                    return Ok(());
-                }
+                created => return created.with_context(|| format!("cannot create {}", kind.kind)),
             }
         }
     }
@@ -327,6 +356,12 @@ impl Space {
         Ok(self.pods().create(&PostParams::default(), &pod).await?)
     }
 
+    /// A pod as it would be stored, if it were created now.
+    pub(crate) async fn admitted(&self, pod: &Value) -> Result<Pod> {
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        Ok(self.pods().create(&dry_run, &serde_json::from_value(pod.clone())?).await?)
+    }
+
     /// Creates a pod and waits for its node.
     pub(crate) async fn node_of_new(&self, pod: &Value) -> Result<String> {
         let pod = self.pod(pod).await?;
@@ -335,6 +370,16 @@ impl Space {
 
     pub(crate) async fn node_of(&self, pod: &str) -> Result<String> {
         workload::scheduled(&self.world.client, &self.name, pod).await
+    }
+
+    /// Waits for a pod to exist and to be in this phase.
+    pub(crate) async fn in_phase(&self, pod: &str, phase: &str) -> Result<Pod> {
+        let read = async || {
+            let pod = self.pods().get_opt(pod).await?;
+            Ok(pod.and_then(|pod| pod.status?.phase).unwrap_or_default())
+        };
+        settled(&format!("pod {pod} to be {phase}"), read, |seen| seen == phase).await?;
+        Ok(self.pods().get(pod).await?)
     }
 
     /// Creates a pod and waits until it is unschedulable; returns the scheduler's message.
@@ -349,17 +394,12 @@ impl Space {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         self.pods().delete(pod, &now).await?;
         let look = async || Ok(self.pods().get_opt(pod).await?.is_some());
-        settled(&format!("pod {pod} to be deleted"), look, |exists| !exists).await?;
-        Ok(())
+        settled(&format!("pod {pod} to be deleted"), look, |exists| !exists).await.map(drop)
     }
 
     /// Creates a HostPool.
     pub(crate) async fn host_pool(&self, name: &str, spec: Value) -> Result<()> {
-        self.created(&json!({
-            "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
-            "metadata": {"name": name}, "spec": spec,
-        }))
-        .await
+        self.created(&host_pool(name, &spec)).await.map(drop)
     }
 }
 
@@ -460,12 +500,12 @@ pub(crate) fn requesting(mut pod: Value, cpu: &str) -> Value {
 
 /// A pod of processing element `name` of `job`, with annotations under `streams.ibm.com/`.
 pub(crate) fn element(job: &str, name: &str, annotations: &[(&str, &str)]) -> Value {
-    let annotations: serde_json::Map<_, _> = annotations
-        .iter()
-        .map(|(key, value)| (format!("streams.ibm.com/{key}"), json!(value)))
-        .collect();
     let labels = json!({"app": "streams", "streams.ibm.com/job": job, "streams.ibm.com/pe": name});
-    pod(name, &json!({"metadata": {"labels": labels, "annotations": annotations}}))
+    let mut pod = pod(name, &json!({"metadata": {"labels": labels, "annotations": {}}}));
+    for (key, value) in annotations {
+        pod["metadata"]["annotations"][format!("streams.ibm.com/{key}")] = json!(value);
+    }
+    pod
 }
 
 /// A pod of an element of a StreamsJob, without host constraints of its own. It names its job by the
@@ -491,9 +531,28 @@ pub(crate) fn workload_of(kind: &str, name: &str, replicas: usize, pod: &Value) 
     })
 }
 
+/// An object with a spec.
+pub(crate) fn object(version: &str, kind: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+/// References to an object as the owner and controller of others.
+pub(crate) fn owned_by(owner: &DynamicObject) -> Value {
+    let types = owner.types.clone().unwrap_or_default();
+    json!([{
+        "apiVersion": types.api_version, "kind": types.kind, "name": owner.metadata.name,
+        "uid": owner.metadata.uid, "controller": true, "blockOwnerDeletion": true,
+    }])
+}
+
 /// A StreamsJob.
 pub(crate) fn job(name: &str, spec: &Value) -> Value {
-    json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "metadata": {"name": name}, "spec": spec})
+    object("stowplan.dev/v1alpha1", "StreamsJob", name, spec)
+}
+
+/// A HostPool.
+pub(crate) fn host_pool(name: &str, spec: &Value) -> Value {
+    object("stowplan.dev/v1alpha1", "HostPool", name, spec)
 }
 
 /// An element of a StreamsJob with one operator, `Op-<name>`.

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::world::{Space, World, element, has, same, settled, succeeds};
+use crate::world::{NAMESPACE, Space, World, element, has, same, settled, succeeds};
 
-const NAMESPACE: &str = "stowplan-system";
 const NAME: &str = "stowplan";
 const CA: &str = "stowplan-ca";
 const SERVING: &str = "stowplan-tls";
@@ -42,17 +41,15 @@ async fn bundles(world: &World) -> Result<BTreeSet<String>> {
 }
 
 /// Creates a trial pod. It has to be placed: the webhook was called, and was verified.
-async fn try_pod(world: &World) -> Result<()> {
-    let pod = serde_json::from_value(element("job", "pe", &[("host-exlocation", "alone")]))?;
-    let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let pod = pods.create(&dry_run, &pod).await?;
+async fn try_pod(world: &Arc<World>) -> Result<()> {
+    let space = Space { world: Arc::clone(world), name: "default".to_owned() };
+    let pod = space.admitted(&element("job", "pe", &[("host-exlocation", "alone")])).await?;
     ensure!(pod.spec.is_some_and(|spec| spec.affinity.is_some()), "it was not placed");
     Ok(())
 }
 
 /// Waits until pods are placed again, and the Secrets and the caBundles belong together.
-async fn recovered(world: &World) -> Result<()> {
+async fn recovered(world: &Arc<World>) -> Result<()> {
     succeeds("the certificate to be trusted", async || {
         // A replica serves the last one even if the Secret is gone.
         has(&data(world, SERVING, "tls.crt").await?, &["BEGIN CERTIFICATE"])?;
@@ -75,9 +72,8 @@ async fn delete(world: &World, secret: &str) -> Result<()> {
 pub(crate) async fn from_nothing_to_a_verified_pod(world: Arc<World>) -> Result<()> {
     // The chart rendered no certificate, and the testbed has made none.
     recovered(&world).await?;
-    for (name, role, kind) in
-        [(CA, "authority", "Opaque"), (SERVING, "serving", "kubernetes.io/tls")]
-    {
+    let kinds = [(CA, "authority", "Opaque"), (SERVING, "serving", "kubernetes.io/tls")];
+    for (name, role, kind) in kinds {
         let secret = secrets(&world).get(name).await?;
         let labels = secret.metadata.labels.context("labels")?;
         same(&labels.get("stowplan.dev/tls").map(String::as_str), &Some(role))?;
@@ -110,19 +106,17 @@ pub(crate) async fn a_rotation_loses_no_pod(world: Arc<World>) -> Result<()> {
 
 pub(crate) async fn deleted_secrets_are_made_again(world: Arc<World>) -> Result<()> {
     recovered(&world).await?;
-    let leaf = data(&world, SERVING, "tls.crt").await?;
-    delete(&world, SERVING).await?;
-    recovered(&world).await?;
-    let again = async || data(&world, SERVING, "tls.crt").await;
-    settled("another certificate", again, |now| !now.is_empty() && *now != leaf).await?;
-    let ca = data(&world, CA, "ca.crt").await?;
-    delete(&world, CA).await?;
-    let again = async || {
-        // The present certificate is trusted all the time.
-        try_pod(&world).await?;
-        data(&world, CA, "ca.crt").await
-    };
-    settled("another CA", again, |now| !now.is_empty() && *now != ca).await?;
+    for (secret, key) in [(SERVING, "tls.crt"), (CA, "ca.crt")] {
+        let before = data(&world, secret, key).await?;
+        delete(&world, secret).await?;
+        let again = async || {
+            // The present certificate is trusted all the time.
+            try_pod(&world).await?;
+            data(&world, secret, key).await
+        };
+        let what = format!("another {secret}");
+        settled(&what, again, |now| !now.is_empty() && *now != before).await?;
+    }
     delete(&world, CA).await?;
     delete(&world, SERVING).await?;
     recovered(&world).await

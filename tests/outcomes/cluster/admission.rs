@@ -6,13 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use crate::world::{Space, World, element, has, pod, same, succeeds, workload_of};
+use crate::world::{NAMESPACE, Space, World, element, has, pod, same, succeeds, workload_of};
 
-pub(crate) async fn refusals_reach_kubectl(world: Arc<World>) -> Result<()> {
+pub(crate) async fn refusals_and_warnings_reach_kubectl(world: Arc<World>) -> Result<()> {
     let space = world.namespace("refused").await?;
+    let warned = element("job", "warned", &[("host-future", "x"), ("host", "node-1")]);
+    let said = space.create(&warned).await?;
+    ensure!(said.success, "{}", said.err);
+    has(&said.err, &["Warning: streams.ibm.com/host-future: unknown key, ignored"])?;
+
     let said = space.create(&element("job", "pe", &[("host", "node-99")])).await?;
     let wanted = "admission webhook \"pods.stowplan.dev\" denied the request: stowplan: streams.ibm.com/host: \
                   no node has the name \"node-99\"; name a node of this cluster \
@@ -32,9 +36,7 @@ pub(crate) async fn refusals_reach_kubectl(world: Arc<World>) -> Result<()> {
 pub(crate) async fn dry_run_shows_the_patch(world: Arc<World>) -> Result<()> {
     let space = world.namespace("dry-run").await?;
     let pod = element("job", "pe", &[("host", "10.4.40.82"), ("host-colocation", "together")]);
-    let arguments = ["-n", &space.name, "create", "--dry-run=server", "-o", "json", "-f", "-"];
-    let said = world.kubectl(&arguments, &pod.to_string()).await?.succeeded()?;
-    let shown: Value = serde_json::from_str(&said)?;
+    let shown = json!(space.admitted(&pod).await?);
     let label = "streams.ibm.com/hostcolocation.9034FF9E2B8F00B47A44DFAF3C2A37176C101E2A";
     same(&shown["metadata"]["labels"][label], &json!("together"))?;
     for affinity in ["nodeAffinity", "podAffinity"] {
@@ -67,14 +69,12 @@ pub(crate) async fn the_stored_pod_sent_again_gets_no_patch(world: Arc<World>) -
     let ObjectMeta { name, labels, annotations, .. } = stored.metadata;
     stored.metadata = ObjectMeta { name, labels, annotations, ..ObjectMeta::default() };
     space.delete("pe").await?;
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let again = space.pods().create(&dry_run, &stored).await?;
+    let again = space.admitted(&json!(stored)).await?;
     same(&again.metadata.labels, &stored.metadata.labels)?;
     same(&again.metadata.annotations, &stored.metadata.annotations)?;
     same(&again.spec, &stored.spec)?;
     // A decision about the stored pod has no patch.
-    let plan = ["plan", "--live", "-o", "json", "-n", &space.name, "-f", "-"];
-    let said = world.stowplan(&plan, &serde_json::to_string(&stored)?).await?;
+    let said = space.stowplan("plan --live -o json -f -", &json!(stored).to_string()).await?;
     let item = serde_json::from_str::<Value>(&said.out)?["items"][0].take();
     same(&item["allowed"], &json!(true))?;
     ensure!(item["patch"].as_array().is_none_or(Vec::is_empty), "{item}");
@@ -87,10 +87,8 @@ pub(crate) async fn pods_without_keys_are_not_sent(world: Arc<World>) -> Result<
     let space = world.namespace("plain").await?;
     let count = async || -> Result<String> {
         let metrics = testbed::http::get(installation.admin_address(), "/metrics").await?.body;
-        Ok(metrics
-            .lines()
-            .filter(|line| line.starts_with("stowplan_admission_requests_total"))
-            .collect())
+        let is_it = |line: &&str| line.starts_with("stowplan_admission_requests_total");
+        Ok(metrics.lines().filter(is_it).collect())
     };
     // A workload that another test has left may create a pod at the same time: then once more.
     let attempts = AtomicUsize::new(0);
@@ -115,30 +113,9 @@ pub(crate) async fn opted_out_pods_and_namespaces_are_left_alone(world: Arc<Worl
     space.node_of_new(&pod).await?;
     world.run(&format!("label namespace {} stowplan.dev/ignore=true", space.name)).await?;
     space.node_of_new(&element("job", "free", &[("host", "node-99")])).await?;
-    Ok(())
-}
-
-pub(crate) async fn own_namespace_is_never_touched(world: Arc<World>) -> Result<()> {
-    let installation = world.installation.read().await;
-    let space = Space { world: Arc::clone(&world), name: installation.namespace().to_owned() };
-    let stored = space.pod(&element("job", "in-own-namespace", &[("host", "node-99")])).await?;
+    // That of the release is, without a label.
+    let own = Space { world: Arc::clone(&world), name: NAMESPACE.to_owned() };
+    let stored = own.pod(&element("job", "in-own-namespace", &[("host", "node-99")])).await?;
     ensure!(stored.spec.is_some_and(|spec| spec.affinity.is_none()), "it was changed");
-    space.delete("in-own-namespace").await
-}
-
-pub(crate) async fn warnings_reach_the_client(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("warned").await?;
-    let said =
-        space.create(&element("job", "pe", &[("host-future", "x"), ("host", "node-1")])).await?;
-    ensure!(said.success, "{}", said.err);
-    has(&said.err, &["Warning: streams.ibm.com/host-future: unknown key, ignored"])
-}
-
-pub(crate) async fn pods_of_workloads_are_placed(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("workloads").await?;
-    let mut set =
-        workload_of("StatefulSet", "set", 2, &element("job", "pe", &[("host", "node-6")]));
-    set["spec"]["serviceName"] = json!("set");
-    space.created(&set).await?;
-    same(&space.nodes_of_all("app=streams", 2).await?, &vec!["node-6".to_owned(); 2])
+    own.delete("in-own-namespace").await
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::world::{Space, World, element, run, same, settled};
+use crate::world::{Space, World, commands, element, run, same, settled};
 
 const OPERATIONS: &str = include_str!("../../../docs/operations.md");
 
@@ -36,10 +36,9 @@ pub(crate) async fn the_decision_is_in_the_audit_log(world: Arc<World>) -> Resul
     };
     let annotation =
         |event: &Value, key: &str| event["annotations"][format!("pods.stowplan.dev/{key}")].clone();
-    same(&annotation(placed, "decision"), &json!("placed"))?;
-    same(&annotation(placed, "reason"), &Value::Null)?;
-    same(&annotation(refused, "decision"), &json!("refused"))?;
-    same(&annotation(refused, "reason"), &json!("UnknownHost"))?;
+    let noted = |event: &Value| ["decision", "reason"].map(|key| annotation(event, key));
+    same(&noted(placed), &[json!("placed"), Value::Null])?;
+    same(&noted(refused), &[json!("refused"), json!("UnknownHost")])?;
     // The webhook's log names the request in the same way.
     let uid = annotation(refused, "uid");
     let uid = uid.as_str().context("no uid")?;
@@ -47,8 +46,7 @@ pub(crate) async fn the_decision_is_in_the_audit_log(world: Arc<World>) -> Resul
         let log = std::fs::read_to_string(installation.webhook_log())?;
         Ok(log.lines().any(|line| line.contains(uid) && line.contains("UnknownHost")))
     };
-    settled("the line of the webhook's log", is_there, |found| *found).await?;
-    Ok(())
+    settled("the line of the webhook's log", is_there, |found| *found).await.map(drop)
 }
 
 pub(crate) async fn pods_that_missed_the_webhook_are_found_in_the_audit_log(
@@ -56,24 +54,17 @@ pub(crate) async fn pods_that_missed_the_webhook_are_found_in_the_audit_log(
 ) -> Result<()> {
     let mut installation = world.alone().await?;
     let space = world.namespace("missed").await?;
-    let named = async |name: &str| space.pod(&element("job", name, &[("host", "node-1")])).await;
-    let seen = named("seen").await;
+    let named = |name: &str| element("job", name, &[("host", "node-1")]);
+    space.pod(&named("seen")).await?;
+    let mut generated = named("generated");
+    let unnamed = json!({"name": null, "generateName": "generated-"});
+    json_patch::merge(&mut generated["metadata"], &unnamed);
     installation.stop_webhook().await?;
-    let missed = named("missed").await;
-    let mut generated = element("job", "generated", &[("host", "node-1")]);
-    json_patch::merge(
-        &mut generated["metadata"],
-        &json!({"name": null, "generateName": "generated-"}),
-    );
-    let generated = space.pod(&generated).await;
+    space.pod(&named("missed")).await?;
+    space.pod(&generated).await?;
     installation.start_webhook().await?;
-    seen?;
-    missed?;
-    generated?;
 
-    let section = OPERATIONS.split(RECIPE).nth(1).context("the section is missing")?;
-    let recipe = section.split("```bash\n").nth(1).and_then(|rest| rest.split("```").next());
-    let recipe = recipe.context("its command is missing")?;
+    let recipe = commands(OPERATIONS, RECIPE, "bash")[0];
     let mut shell = std::process::Command::new("bash");
     let log = world.plane.audit_log();
     let folder = log.parent().context("a folder")?;

@@ -5,23 +5,18 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 
-use crate::world::{Output, Space, World, element, has, kubeconfig_as, requesting, same};
-
-/// Gives a user the reader's rights: everywhere, or in the namespace.
-async fn bind(space: &Space, user: &str, everywhere: bool) -> Result<()> {
-    let kind = if everywhere { "clusterrolebinding" } else { "rolebinding" };
-    let place = if everywhere { "" } else { &format!("-n {}", space.name) };
-    let role = "--clusterrole=stowplan-reader";
-    let words = format!("create {kind} stowplan-readers {role} --user={user} {place}");
-    space.world.run(&words).await.map(drop)
-}
+use crate::world::{Output, World, element, has, kubeconfig_as, requesting, same};
 
 pub(crate) async fn the_readers_rights_are_enough_and_none_too_many(
     world: Arc<World>,
 ) -> Result<()> {
     let space = world.namespace("reader").await?;
-    bind(&space, "reader", true).await?;
-    bind(&space, "narrow", false).await?;
+    let here = format!("-n {}", space.name);
+    // Everywhere, and in the namespace.
+    for (kind, user) in [("clusterrolebinding", "reader"), ("rolebinding", "narrow")] {
+        let binding = format!("create {kind} stowplan-readers --clusterrole=stowplan-reader");
+        space.kubectl(&format!("{binding} --user={user}")).await?;
+    }
     let run = async |user: &str, words: &str, input: &str| -> Result<Output> {
         world.stowplan_with(&kubeconfig_as(&world.plane, user)?, words, input).await
     };
@@ -30,22 +25,17 @@ pub(crate) async fn the_readers_rights_are_enough_and_none_too_many(
     same(&&*space.node_of_new(&placed).await?, &"node-3")?;
     space.pending(&requesting(element("job", "waits", &[("host", "node-2")]), "1000")).await?;
     let new = element("job", "new", &[("host", "node-1")]).to_string();
-    let plan = format!("plan --live -f - -n {}", space.name);
+    let plan = format!("plan --live -f - {here}");
 
     // Nothing is missing.
     let said = run("reader", &plan, &new).await?;
     ensure!(said.success && said.err.is_empty(), "{}{}", said.out, said.err);
     has(&said.out, &["metadata.name In [node-1]"])?;
-    for words in [
-        format!("check pod/placed -n {}", space.name),
-        format!("check -n {}", space.name),
-        "check -A".to_owned(),
-        "check node/node-1".to_owned(),
-    ] {
-        let said = run("reader", &words, "").await?;
+    for words in [&*format!("pod/placed {here}"), "-A", "node/node-1", &here] {
+        let said = run("reader", &format!("check {words}"), "").await?;
         ensure!(said.err.is_empty(), "{words}: {}", said.err);
     }
-    let said = run("reader", &format!("check -n {}", space.name), "").await?;
+    let said = run("reader", &format!("check {here}"), "").await?;
     let wanted = format!("Pod {}/waits", space.name);
     ensure!(said.out.contains(&wanted) && !said.out.contains("/placed"), "{}", said.out);
     // The policy of the cluster excludes the namespace of the release; the default one does not.
@@ -66,15 +56,15 @@ pub(crate) async fn the_readers_rights_are_enough_and_none_too_many(
         ],
     )?;
     has(&said.out, &["(nodes cannot be listed: "])?;
-    let said = run("narrow", &format!("check pod/waits -n {}", space.name), "").await?;
+    let said = run("narrow", &format!("check pod/waits {here}"), "").await?;
     has(&said.out, &["scheduler  Unschedulable since"])?;
     ensure!(!said.out.contains("refused"), "{}", said.out);
-    has(&run("narrow", &format!("check -n {}", space.name), "").await?.out, &[&wanted])?;
+    has(&run("narrow", &format!("check {here}"), "").await?.out, &[&wanted])?;
 
     // Nothing else can be read, and nothing written.
     for verb in ["get secrets", "list configmaps", "create pods", "patch nodes", "delete hostpools"]
     {
-        let question = format!("auth can-i {verb} --as reader -n {}", space.name);
+        let question = format!("auth can-i {verb} --as reader {here}");
         let said = world.kubectl(&question.split(' ').collect::<Vec<_>>(), "").await?;
         ensure!(said.out.trim() == "no", "{verb}: {}{}", said.out, said.err);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::world::{Space, World, element, has, one_of, same};
+use crate::world::{Space, World, element, has, one_of, same, workload_of};
 
 /// `pod`, on the first three nodes only.
 fn on_trio(mut pod: Value) -> Value {
@@ -47,7 +47,10 @@ pub(crate) async fn host_by_name_and_address(world: Arc<World>) -> Result<()> {
         ("mapped", &[("host", "::ffff:10.4.40.83")], "node-3"),
         ("dns", &[("host", "foo.watson.ibm.com")], "node-5"),
     ];
-    land(&space, rows).await
+    land(&space, rows).await?;
+    let set = workload_of("ReplicaSet", "set", 2, &element("job", "pe", &[("host", "node-6")]));
+    space.created(&set).await?;
+    same(&space.nodes_of_all("streams.ibm.com/pe=pe", 2).await?, &vec!["node-6".to_owned(); 2])
 }
 
 pub(crate) async fn tagged_pools(world: Arc<World>) -> Result<()> {
@@ -65,6 +68,7 @@ pub(crate) async fn tagged_pools(world: Arc<World>) -> Result<()> {
 pub(crate) async fn literal_pool_and_index(world: Arc<World>) -> Result<()> {
     let space = world.namespace("literal").await?;
     space.host_pool("p", json!({"hosts": ["node-6", "10.4.40.81"]})).await?;
+    // At once: a watch that is a moment behind is no reason to refuse it.
     land(&space, &[("first", &[("host-pool", "p[0]")], "node-6")]).await?;
     land(&space, &[("second", &[("host-pool", "p[1]")], "node-1")]).await?;
     // Kept apart, so that both members are needed.

@@ -7,19 +7,13 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::world::{Output, World, has, kubeconfig_as};
+use crate::world::{NAMESPACE, Output, World, has, kubeconfig_as};
 
 const USER: &str = "inspector";
 
-/// The rights of a reader, of `helm test` to try pods, and to read the certificate of the webhook. Not to
-/// send requests to pods, which have no addresses on this control plane.
-const RIGHTS: &str = "
-kind: ClusterRoleBinding
-apiVersion: rbac.authorization.k8s.io/v1
-metadata: {name: inspector}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: stowplan-reader}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: inspector}]
----
+/// Beside those of a reader the rights of `helm test` to try pods, and to read the certificate of the webhook.
+/// Not to send requests to pods, which have no addresses on this control plane.
+const ROLE: &str = "
 kind: ClusterRole
 apiVersion: rbac.authorization.k8s.io/v1
 metadata: {name: inspector}
@@ -28,12 +22,6 @@ rules:
 - {apiGroups: [''], resources: [secrets], resourceNames: [stowplan-tls], verbs: [get]}
 - {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}
 - {nonResourceURLs: [/metrics], verbs: [get]}
----
-kind: ClusterRoleBinding
-apiVersion: rbac.authorization.k8s.io/v1
-metadata: {name: inspector-more}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: inspector}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: inspector}]
 ";
 
 /// Runs `check` as a user.
@@ -68,10 +56,14 @@ async fn recorded(world: &World, words: &str) -> Result<Value> {
 
 pub(crate) async fn what_is_broken_is_named(world: Arc<World>) -> Result<()> {
     let mut running = world.alone().await?;
-    let apply = async |verb: &str, input: &str| {
-        world.kubectl(&[verb, "-f", "-"], input).await?.succeeded().map(drop)
+    let write = async |verb: &str, object: &Value| {
+        world.kubectl(&[verb, "-f", "-"], &object.to_string()).await?.succeeded()
     };
-    apply("apply", RIGHTS).await?;
+    world.apply(ROLE).await?;
+    for role in [USER, "stowplan-reader"] {
+        let binding = format!("clusterrolebinding {role}-{USER} --clusterrole={role}");
+        world.run(&format!("create {binding} --user={USER}")).await?;
+    }
 
     let said = check(&world, USER, "--try-in default").await?;
     ensure!(said.success && said.err.is_empty(), "{}{}", said.out, said.err);
@@ -97,49 +89,40 @@ pub(crate) async fn what_is_broken_is_named(world: Arc<World>) -> Result<()> {
     let mut changed = own.clone();
     let authority = k8s_openapi::ByteString(authority.into_bytes());
     changed["webhooks"][0]["clientConfig"]["caBundle"] = json!(authority);
-    apply("replace", &changed.to_string()).await?;
+    write("replace", &changed).await?;
     expect_problem(&world, "", "certificate", "it was signed by another CA").await?;
     world.run("delete mutatingwebhookconfiguration stowplan").await?;
     let gone = "there is no webhook pods.stowplan.dev";
     expect_problem(&world, "", "webhook-configurations", gone).await?;
-    apply("create", &own.to_string()).await?;
+    write("create", &own).await?;
 
     let policy = recorded(&world, "configmap stowplan-policy -n stowplan-system").await?;
     let mut changed = policy.clone();
     changed["data"]["policy.yaml"] = json!("onInvald: warn");
-    apply("replace", &changed.to_string()).await?;
+    write("replace", &changed).await?;
     expect_problem(&world, "", "policy", "is invalid: ").await?;
-    apply("replace", &policy.to_string()).await?;
+    write("replace", &policy).await?;
 
     running.stop_controller(0).await?;
     expect_problem(&world, "", "controller", "no controller leads: the Lease was renewed ").await?;
     running.start_controller(0).await?;
     running.leader_known().await?;
-    check(&world, USER, "--try-in default --wait 60s").await?.succeeded()?;
-    Ok(())
+    check(&world, USER, "--try-in default --wait 60s").await?.succeeded().map(drop)
 }
-
-const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
 
 /// Pods do not run here, so the account of the test's pod is given to this process.
 pub(crate) async fn the_charts_test_finds_a_working_installation(world: Arc<World>) -> Result<()> {
-    let running = world.installation.read().await;
-    let namespace = running.namespace();
-    let mut helm = world.plane.helm();
-    helm.args(["template", "stowplan", CHART, "--namespace", namespace]);
-    helm.args(["--set", "tls.certManager.inject=stowplan/ca,image.repository=stowplan"]);
-    helm.args(["--show-only", "templates/test.yaml"]);
-    let hooks = crate::world::run(helm, &[], "").await?.succeeded()?;
+    let _running = world.installation.read().await;
+    let hooks = world.rendered("test", "image.repository=stowplan").await?;
     let (pods, rights): (Vec<&str>, Vec<&str>) =
         hooks.split("\n---\n").partition(|object| object.contains("kind: Pod\n"));
-    world.kubectl(&["apply", "-f", "-"], &rights.join("\n---\n")).await?.succeeded()?;
+    world.apply(&rights.join("\n---\n")).await?;
 
-    let account = format!("system:serviceaccount:{namespace}:stowplan-test");
+    let account = format!("system:serviceaccount:{NAMESPACE}:stowplan-test");
     let kubeconfig = kubeconfig_as(&world.plane, &account)?;
-    let pod: Value = serde_saphyr::from_str(pods.first().context("the test has no pod")?)?;
-    let arguments = pod["spec"]["containers"][0]["args"].as_array();
-    let arguments = arguments.context("its pod has no arguments")?.iter();
-    let arguments = arguments.filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
+    let mut pod: Value = serde_saphyr::from_str(pods.first().context("the test has no pod")?)?;
+    let arguments = pod["spec"]["containers"][0]["args"].take();
+    let arguments = serde_json::from_value::<Vec<String>>(arguments)?.join(" ");
     let found = world.stowplan_with(&kubeconfig, &arguments, "").await?.succeeded()?;
     has(
         &found,
@@ -156,7 +139,7 @@ pub(crate) async fn the_charts_test_finds_a_working_installation(world: Arc<Worl
         ],
     )?;
     // It may create pods in that namespace only.
-    let elsewhere = format!("check --installed-in {namespace} --try-in kube-node-lease");
+    let elsewhere = format!("check --installed-in {NAMESPACE} --try-in kube-node-lease");
     let output = world.stowplan_with(&kubeconfig, &elsewhere, "").await?;
     ensure!(!output.success, "{}", output.out);
     let refused = "problem  trial-pod              no test pod was created: the right is missing: \

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use stowplan::testing::systems::streams::api::HostPool;
 
-use crate::controller::nodes::{all_unmarked, space_on, tagged};
+use crate::controller::nodes::{all_unmarked, space_on};
 use crate::controller::pool;
 use crate::world::{Space, World, element, job, of_job, of_operator, one_of, same, workload_of};
 
@@ -71,8 +72,7 @@ pub(crate) async fn two_groups_keep_apart_in_every_order(world: Arc<World>) -> R
 }
 
 pub(crate) async fn a_jobs_pools_are_its_own(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("pools").await?;
-    let nodes = tagged(&world, "own", 3).await?;
+    let (space, nodes) = space_on(&world, "own", 3).await?;
     let spec = json!({
         "pools": [{"name": "My_Pool", "size": 2, "tags": ["own"], "exclusivity": "Exclusive"}],
         "processingElements": [
@@ -82,9 +82,7 @@ pub(crate) async fn a_jobs_pools_are_its_own(world: Arc<World>) -> Result<()> {
     });
     space.created(&job("owner", &spec)).await?;
     let landed = arrive(&space, "owner", &["one", "any"], "own").await?;
-    let pools = pool::all(&space).await?;
-    same(&pools.len(), &1)?;
-    let name = pools[0].metadata.name.clone().unwrap_or_default();
+    let name = one_of(space.names::<HostPool>().await?)?;
     ensure!(name.starts_with("owner-my-pool-"), "{name}");
     let members = pool::nodes(&pool::ready(&space, &name).await?);
     same(&landed[0], &members[1])?;

@@ -62,8 +62,7 @@ pub(crate) async fn marks(world: &Arc<World>, node: &str) -> Result<Marks> {
 /// Waits until a node carries none of stowplan's marks.
 pub(crate) async fn unmarked(world: &Arc<World>, node: &str) -> Result<()> {
     let what = format!("node {node} to carry no mark of stowplan");
-    settled(&what, async || marks(world, node).await, |it| *it == Marks::default()).await?;
-    Ok(())
+    settled(&what, async || marks(world, node).await, |it| *it == Marks::default()).await.map(drop)
 }
 
 /// Waits until none of the nodes carries any of stowplan's marks.

@@ -9,20 +9,20 @@ use anyhow::{Context as _, Result, ensure};
 use hyper::Method;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use stowplan::testing::systems::streams::api::HostPool;
 use testbed::control_plane::{Installation, NodeSpec};
 use testbed::proxy::{Fault, Proxy};
 
-use crate::controller::nodes::{Marks, all_unmarked, marks, space_on, tagged, unmarked};
-use crate::controller::pool::{self, hash, members, ready};
-use crate::world::{Space, World, appears, job, same, settled, succeeds};
+use crate::controller::nodes::{Marks, all_unmarked, marks, space_on, unmarked};
+use crate::controller::pool::{self, exclusive, hash, members, ready};
+use crate::world::{NAMESPACE, Space, World, appears, job, same, settled, succeeds};
 
 /// Which controller leads, other than this one.
-async fn leader(world: &Arc<World>, namespace: &str, but: Option<usize>) -> Result<usize> {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), namespace);
+async fn leader(world: &World, but: Option<usize>) -> Result<usize> {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
     let index = async || {
         let lease = leases.get_opt("stowplan-controller").await?;
         let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
@@ -64,34 +64,28 @@ pub(crate) async fn consistent(world: &Arc<World>, space: &Space) -> Result<()> 
     Ok(())
 }
 
-/// A pool of two nodes of a tag, for itself alone.
-fn pair(tag: &str) -> Value {
-    json!({"size": 2, "tags": [tag], "exclusivity": "Exclusive"})
-}
-
-/// Creates such a pool, and does not wait until it is whole: it is being allocated.
+/// Creates an exclusive pool, and does not wait until it is whole: it is being allocated.
 async fn begin(space: &Space, name: &str, tag: &str) -> Result<()> {
-    space.host_pool(name, pair(tag)).await?;
+    space.host_pool(name, exclusive(2, tag)).await?;
     pool::until(space, name, "reserved", |pool| !members(pool).is_empty()).await.map(drop)
 }
 
 pub(crate) async fn a_killed_leader_is_followed(world: Arc<World>) -> Result<()> {
     let mut installation = world.alone().await?;
-    let namespace = installation.namespace().to_owned();
     let (space, _) = space_on(&world, "killed", 5).await?;
     installation.start_controller(1).await?;
-    let first = leader(&world, &namespace, None).await?;
+    let first = leader(&world, None).await?;
     begin(&space, "before", "killed").await?;
     installation.kill_controller(first).await?;
-    space.host_pool("after", pair("killed")).await?;
-    leader(&world, &namespace, Some(first)).await?;
+    space.host_pool("after", exclusive(2, "killed")).await?;
+    leader(&world, Some(first)).await?;
     for name in ["before", "after"] {
         same(&members(&ready(&space, name).await?).len(), &2)?;
     }
     consistent(&world, &space).await?;
     installation.start_controller(first).await?;
     installation.stop_controller(1 - first).await?;
-    leader(&world, &namespace, Some(1 - first)).await?;
+    leader(&world, Some(1 - first)).await?;
     if first == 1 {
         installation.start_controller(0).await?;
         installation.stop_controller(1).await?;
@@ -101,14 +95,13 @@ pub(crate) async fn a_killed_leader_is_followed(world: Arc<World>) -> Result<()>
 
 pub(crate) async fn a_paused_leader_does_no_harm_when_it_wakes(world: Arc<World>) -> Result<()> {
     let mut installation = world.alone().await?;
-    let namespace = installation.namespace().to_owned();
     let (space, _) = space_on(&world, "paused", 6).await?;
     installation.start_controller(1).await?;
-    let first = leader(&world, &namespace, None).await?;
+    let first = leader(&world, None).await?;
     begin(&space, "before", "paused").await?;
     installation.pause_controller(first).await?;
     for name in ["during-1", "during-2"] {
-        space.host_pool(name, pair("paused")).await?;
+        space.host_pool(name, exclusive(2, "paused")).await?;
     }
     // When it continues its view is stale: the pool that it was working on has been deleted.
     pool::delete(&space, "before").await?;
@@ -122,21 +115,21 @@ pub(crate) async fn a_paused_leader_does_no_harm_when_it_wakes(world: Arc<World>
     tokio::time::sleep(Duration::from_secs(5)).await;
     consistent(&world, &space).await?;
     installation.stop_controller(1).await?;
-    leader(&world, &namespace, Some(1)).await.map(drop)
+    leader(&world, Some(1)).await.map(drop)
 }
 
 pub(crate) async fn what_went_while_it_was_away_is_swept(world: Arc<World>) -> Result<()> {
     let mut installation = world.alone().await?;
     let (space, nodes) = space_on(&world, "away", 6).await?;
-    space.host_pool("pool", pair("away")).await?;
+    space.host_pool("pool", exclusive(2, "away")).await?;
     space.host_pool("stays", json!({"size": 1, "tags": ["away"]})).await?;
     let own = json!({"name": "P", "size": 2, "tags": ["away"], "exclusivity": "Exclusive"});
     space.created(&job("job", &json!({"pools": [own]}))).await?;
     let mut freed = pool::nodes(&ready(&space, "pool").await?);
     let lost = pool::nodes(&ready(&space, "stays").await?).remove(0);
     let owned = appears("the job's pool", async || {
-        let mut names = pool::all(&space).await?.into_iter().filter_map(|it| it.metadata.name);
-        Ok(names.find(|name| name.starts_with("job-p-")))
+        let pools = space.names::<HostPool>().await?;
+        Ok(pools.into_iter().find(|name| name.starts_with("job-p-")))
     })
     .await?;
     freed.extend(pool::nodes(&ready(&space, &owned).await?));
@@ -144,7 +137,7 @@ pub(crate) async fn what_went_while_it_was_away_is_swept(world: Arc<World>) -> R
     installation.stop_controller(0).await?;
     pool::delete(&space, "pool").await?;
     space.kubectl("delete streamsjob job").await?;
-    Api::<Node>::all(world.client.clone()).delete(&lost, &DeleteParams::default()).await?;
+    world.plane.delete_node(&lost).await?;
     installation.start_controller(0).await?;
 
     for node in freed.iter().filter(|node| **node != lost) {
@@ -170,7 +163,7 @@ const POOL_STATUS: &str = "/apis/stowplan.dev/v1alpha1/namespaces/*/hostpools/*/
 const JOB_STATUS: &str = "/apis/stowplan.dev/v1alpha1/namespaces/*/streamsjobs/*/status";
 
 /// Starts the controller again, with a proxy between it and the API server.
-async fn behind_proxy(world: &World, installation: &mut Installation) -> Result<Proxy> {
+pub(crate) async fn behind_proxy(world: &World, installation: &mut Installation) -> Result<Proxy> {
     installation.stop_controller(0).await?;
     let proxy = world.plane.proxy().await?;
     installation.start_controller_through(0, &proxy).await?;
@@ -206,8 +199,7 @@ pub(crate) async fn every_fault_ends_in_the_same_state(world: Arc<World>) -> Res
 
 async fn survives(world: &Arc<World>, proxy: &Proxy, name: &str, fault: Fault) -> Result<()> {
     let tag = format!("fault-{name}");
-    let space = world.namespace(&tag).await?;
-    let nodes = tagged(world, &tag, 4).await?;
+    let (space, nodes) = space_on(world, &tag, 4).await?;
     for (times, method, pattern) in [
         (1, Method::POST, POOLS),
         (2, Method::PATCH, NODES),
@@ -221,10 +213,7 @@ async fn survives(world: &Arc<World>, proxy: &Proxy, name: &str, fault: Fault) -
         {"name": "Shared", "size": 2, "tags": [tag]},
     ]});
     space.created(&job("job", &spec)).await?;
-    let names = async || {
-        let pools = pool::all(&space).await?;
-        Ok(pools.into_iter().filter_map(|pool| pool.metadata.name).collect::<Vec<_>>())
-    };
+    let names = async || space.names::<HostPool>().await;
     for pool in settled("both pools", names, |names| names.len() == 2).await? {
         same(&members(&ready(&space, &pool).await?).len(), &2)?;
     }

@@ -66,23 +66,20 @@ pub(crate) async fn a_drained_group_runs_again(world: Arc<World>) -> Result<()> 
     let group = "app=streams";
     let before = one_of(space.nodes_of_all(group, 3).await?)?;
     world.plane.cordon(&before).await?;
-    let old = space.living(group).await?;
-    for pod in &old {
-        space.pods().delete(&pod.name_any(), &DeleteParams::default()).await?;
-    }
-    let is_new = |pod: &Pod| old.iter().all(|old| old.name_any() != pod.name_any());
-    let new = async || {
-        let mut pods = space.living(group).await?;
-        pods.retain(is_new);
+    let living = async || {
+        let pods = space.living(group).await?;
         Ok(pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>())
     };
-    let new = settled("three new pods", new, |pods| pods.len() == 3).await?;
-    for pod in new {
+    let old = living().await?;
+    for pod in &old {
+        space.pods().delete(pod, &DeleteParams::default()).await?;
+    }
+    let are_new = |pods: &Vec<String>| pods.len() == 3 && pods.iter().all(|pod| !old.contains(pod));
+    for pod in settled("three new pods", living, are_new).await? {
         workload::unschedulable(&world.client, &space.name, &pod).await?;
     }
     for pod in &old {
-        let bare = json!({"metadata": {"finalizers": null}});
-        space.change::<Pod>(&pod.name_any(), bare).await?;
+        space.change::<Pod>(pod, json!({"metadata": {"finalizers": null}})).await?;
     }
     // The scheduler alone takes 300 s.
     let after = one_of(space.nodes_of_all(group, 3).await?)?;

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use testbed::control_plane::{Installation, policy_digest};
 use testbed::http;
-use testbed::wait::{Seen, until};
 
-use crate::world::{LIMIT, Space, World, element, has, settled};
+use crate::world::{Space, World, element, has, settled};
+
+const MAP: &str = "stowplan-policy";
 
 /// Waits until both processes show all `parts` in an answer of their admin port.
 async fn both_show(installation: &Installation, path: &str, parts: &[&str]) -> Result<()> {
@@ -17,18 +19,16 @@ async fn both_show(installation: &Installation, path: &str, parts: &[&str]) -> R
         installation.controllers().filter_map(|index| installation.controller_admin_address(index));
     let processes: Vec<_> = controllers.chain([installation.admin_address()]).collect();
     ensure!(processes.len() == 2, "{processes:?}");
-    until(&format!("{path} to show {parts:?}"), LIMIT, async || {
-        for process in &processes {
-            let answer = http::get(*process, path).await?;
-            let is_shown = parts.iter().all(|part| answer.body.contains(part));
-            // Whatever becomes of the ConfigMap, they stay ready.
-            if !is_shown || answer.status != 200 {
-                return Ok(Seen::NotYet(format!("{process}: {} {}", answer.status, answer.body)));
-            }
-        }
-        Ok(Seen::Done(()))
-    })
-    .await
+    let answers = async || {
+        let answers = try_join_all(processes.iter().map(|process| http::get(*process, path)));
+        Ok(answers.await?.into_iter().map(|it| (it.status, it.body)).collect::<Vec<_>>())
+    };
+    // Whatever becomes of the ConfigMap, they stay ready.
+    let shows = |(status, body): &(_, String)| {
+        *status == 200 && parts.iter().all(|part| body.contains(part))
+    };
+    let what = format!("{path} to show {parts:?}");
+    settled(&what, answers, |answers| answers.iter().all(shows)).await.map(drop)
 }
 
 pub(crate) async fn an_edited_policy_is_in_force_in_webhook_and_controller(
@@ -36,26 +36,18 @@ pub(crate) async fn an_edited_policy_is_in_force_in_webhook_and_controller(
 ) -> Result<()> {
     let installation = world.alone().await?;
     let kept = installation.policy().await?;
-    let outcome = edit(&world, &installation, &kept).await;
+    let own = Space { world: Arc::clone(&world), name: installation.namespace().to_owned() };
+    let outcome = edit(&own, &installation, &kept).await;
     // The other tests need it as it was; the ConfigMap may be missing.
-    let map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "stowplan-policy", "namespace": installation.namespace()},
-        "data": {"policy.yaml": kept},
-    });
-    let restored = world
-        .kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &map.to_string())
-        .await?;
-    outcome?;
-    restored.succeeded()?;
-    installation.policy_in_force().await
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": MAP}});
+    drop(own.create(&map).await?);
+    installation.set_policy(&kept).await?;
+    outcome
 }
 
-async fn edit(world: &Arc<World>, installation: &Installation, kept: &str) -> Result<()> {
-    let space = world.namespace("policy").await?;
-    let own = Space { world: Arc::clone(world), name: installation.namespace().to_owned() };
-    let change =
-        async |data: Value| own.change::<ConfigMap>("stowplan-policy", json!({"data": data})).await;
+async fn edit(own: &Space, installation: &Installation, kept: &str) -> Result<()> {
+    let space = own.world.namespace("policy").await?;
+    let change = async |data: Value| own.change::<ConfigMap>(MAP, json!({"data": data})).await;
     let edited = format!("{kept}onInvalid: warn\nlog: info,stowplan::server=debug\n");
     change(json!({"policy.yaml": edited})).await?;
     let digest = policy_digest(&edited);
@@ -73,9 +65,8 @@ async fn edit(world: &Arc<World>, installation: &Installation, kept: &str) -> Re
     space.pod(&element("job", "placed", &[("host", "node-1")])).await?;
     let is_logged = async || {
         let text = std::fs::read_to_string(installation.webhook_log())?;
-        let is_it =
-            |line: &str| line.contains("\"outcome\":\"placed\"") && line.contains(&space.name);
-        Ok(text.lines().any(is_it))
+        let mut placed = text.lines().filter(|line| line.contains("\"outcome\":\"placed\""));
+        Ok(placed.any(|line| line.contains(&space.name)))
     };
     settled("a line about the placed pod", is_logged, |found| *found).await?;
 
@@ -86,7 +77,7 @@ async fn edit(world: &Arc<World>, installation: &Installation, kept: &str) -> Re
     both_show(installation, "/metrics", &[&info, "\nstowplan_policy_rejected 1\n"]).await?;
     change(json!({"policy.yaml": null, "other": "x"})).await?;
     both_show(installation, "/readyz", &[&line, "has no key policy.yaml (it has other)"]).await?;
-    own.kubectl("delete configmap stowplan-policy").await?;
+    own.kubectl(&format!("delete configmap {MAP}")).await?;
     both_show(installation, "/readyz", &[&line, "does not exist; `helm upgrade`"]).await?;
     both_show(installation, "/metrics", &[&info, "\nstowplan_policy_rejected 1\n"]).await?;
     is_warned("still").await?;

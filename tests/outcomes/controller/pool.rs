@@ -3,11 +3,17 @@
 use anyhow::Result;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use stowplan::testing::api::condition::{Condition, READY, Status, find};
 use stowplan::testing::systems::streams::api::HostPool;
+use stowplan::testing::systems::streams::kinds::host_pool;
 
 use crate::world::{Space, settled};
+
+/// The spec of a pool of nodes with this tag, for itself alone.
+pub(crate) fn exclusive(size: u32, tag: &str) -> Value {
+    json!({"size": size, "tags": [tag], "exclusivity": "Exclusive"})
+}
 
 pub(crate) fn api(space: &Space) -> Api<HostPool> {
     space.api()
@@ -93,7 +99,5 @@ pub(crate) fn nodes(pool: &HostPool) -> Vec<String> {
 }
 
 pub(crate) fn hash(pool: &HostPool) -> String {
-    stowplan::testing::systems::streams::kinds::host_pool::hash(
-        pool.metadata.uid.as_deref().unwrap_or_default(),
-    )
+    host_pool::hash(pool.metadata.uid.as_deref().unwrap_or_default())
 }

@@ -5,29 +5,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use testbed::control_plane::NodeSpec;
 
 use crate::controller::nodes::{Marks, all_unmarked, marks, one_tagged, space_on, unmarked};
-use crate::controller::pool::{self, grow, nodes as nodes_of, ready, ready_on, unready};
+use crate::controller::pool::{self, exclusive, grow, nodes as nodes_of, ready, ready_on, unready};
 use crate::world::{World, element, same};
 
 pub(crate) async fn a_sized_exclusive_pool_has_its_nodes_alone(world: Arc<World>) -> Result<()> {
     let (space, nodes) = space_on(&world, "exclusive", 5).await?;
-    let spec = json!({"size": 2, "tags": ["exclusive"], "exclusivity": "Exclusive"});
-    space.host_pool("first", spec).await?;
+    space.host_pool("first", exclusive(2, "exclusive")).await?;
     let hash = pool::hash(&ready_on(&space, "first", &[&nodes[0], &nodes[1]]).await?);
     for (index, node) in nodes.iter().enumerate() {
-        let wanted = match index {
-            0 | 1 => Marks {
-                labels: vec![(hash.clone(), index.to_string())],
-                taints: vec![hash.clone()],
-            },
-            _ => Marks::default(),
-        };
+        let labels = vec![(hash.clone(), index.to_string())];
+        let of_pool = Marks { labels, taints: vec![hash.clone()] };
+        let wanted = if index < 2 { of_pool } else { Marks::default() };
         same(&marks(&world, node).await?, &wanted)?;
     }
 
@@ -50,16 +42,15 @@ pub(crate) async fn a_sized_exclusive_pool_has_its_nodes_alone(world: Arc<World>
 
 pub(crate) async fn exclusive_pools_share_no_node(world: Arc<World>) -> Result<()> {
     let (space, nodes) = space_on(&world, "alone", 5).await?;
-    let spec = json!({"size": 2, "tags": ["alone"], "exclusivity": "Exclusive"});
     let mut both = BTreeSet::new();
     for name in ["first", "second"] {
-        space.host_pool(name, spec.clone()).await?;
+        space.host_pool(name, exclusive(2, "alone")).await?;
         both.extend(nodes_of(&ready(&space, name).await?));
     }
     same(&both.len(), &4)?;
 
     // One node is left, and two are requested: no node is changed.
-    space.host_pool("third", spec).await?;
+    space.host_pool("third", exclusive(2, "alone")).await?;
     same(&nodes_of(&unready(&space, "third", "InsufficientNodes", "").await?).len(), &0)?;
     for free in nodes.iter().filter(|node| !both.contains(*node)) {
         unmarked(&world, free).await?;
@@ -90,8 +81,8 @@ pub(crate) async fn the_six_forms_of_the_design(world: Arc<World>) -> Result<()>
     let _alone = world.alone().await?;
     let space = world.namespace("forms").await?;
     let nodes = ["ib-blue-0", "ib-blue-1", "ib-blue-2", "ib-blue-3"].map(str::to_owned);
-    let tag = |spec: NodeSpec, tag| spec.label(&format!("hostpool.streams.ibm.com/{tag}"), "");
-    let specs = nodes.each_ref().map(|name| tag(tag(NodeSpec::new(name), "ib"), "blue"));
+    let [ib, blue] = ["hostpool.streams.ibm.com/ib", "hostpool.streams.ibm.com/blue"];
+    let specs = nodes.each_ref().map(|name| NodeSpec::new(name).label(ib, "").label(blue, ""));
     world.plane.add_nodes(&specs).await?;
     let tags = json!(["ib", "blue"]);
     for (name, spec, has_members, has_tags) in [
@@ -128,7 +119,7 @@ pub(crate) async fn an_index_stays_with_its_node(world: Arc<World>) -> Result<()
 
     // The node of the other member is deleted and the third node replaces it; index 1 keeps its
     // node.
-    Api::<Node>::all(world.client.clone()).delete(lost, &DeleteParams::default()).await?;
+    world.plane.delete_node(lost).await?;
     ready_on(&space, "p", &[third, wanted]).await?;
     lands("between").await?;
     // A node that is created again under its old name is another node.

@@ -4,25 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::controller::nodes::{all_unmarked, marks, space_on};
 use crate::controller::outages::consistent;
-use crate::controller::pool::{self, hash, nodes as nodes_of, ready};
+use crate::controller::pool::{self, exclusive, hash, nodes as nodes_of, ready};
 use crate::world::{
-    Output, Space, World, element, job, of_operator, run, same, settled, succeeds, workload_of,
+    Output, Space, World, commands, element, job, object, of_operator, run, same, settled,
+    succeeds, workload_of,
 };
 
 const UPGRADES: &str = include_str!("../../../docs/upgrades.md");
-
-/// The commands of the section "Back up and restore": the backup, and the restore.
-fn documented() -> Result<(String, String)> {
-    let section = UPGRADES.split_once("\n## Back up and restore\n").context("no section")?.1;
-    let section = section.split("\n## ").next().context("a section")?;
-    let mut blocks = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next());
-    let mut next = || blocks.next().flatten().map(str::to_owned).context("a block of commands");
-    Ok((next()?, next()?))
-}
 
 /// Runs commands of the document, for this namespace only and in a folder of their own.
 async fn shell(space: &Space, folder: &tempfile::TempDir, script: &str) -> Result<Output> {
@@ -41,15 +34,10 @@ fn deployment() -> Value {
 
 /// The HostPool of the job's pool, once it is Ready.
 async fn pool_of_job(space: &Space) -> Result<String> {
-    let read = async || {
-        let status = space.get("streamsjob trades").await?["status"].take();
-        let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
-        let is_ready = status["conditions"].as_array().into_iter().flatten().any(is_ready);
-        let pool = status["pools"][0]["hostPool"].as_str().filter(|_| is_ready);
-        Ok((pool.map(str::to_owned), status))
-    };
-    let found = settled("the job to be Ready", read, |(pool, _)| pool.is_some()).await?;
-    found.0.context("no pool")
+    space.kubectl("wait streamsjob/trades --for=condition=Ready --timeout=120s").await?;
+    let job = space.get("streamsjob trades").await?;
+    let pool = job["status"]["pools"][0]["hostPool"].as_str();
+    Ok(pool.context("no pool")?.to_owned())
 }
 
 /// What a cluster's administrator reads of an object, without what belongs to the old cluster.
@@ -63,8 +51,7 @@ async fn dump(space: &Space, object: &str) -> Result<Value> {
 pub(crate) async fn pools_and_jobs_are_restored(world: Arc<World>) -> Result<()> {
     let mut installation = world.alone().await?;
     let (space, nodes) = space_on(&world, "restore", 6).await?;
-    let spec = json!({"size": 2, "tags": ["restore"], "exclusivity": "Exclusive"});
-    space.host_pool("alone", spec).await?;
+    space.host_pool("alone", exclusive(2, "restore")).await?;
     space.host_pool("shared", json!({"size": 2, "tags": ["restore"]})).await?;
     let spec = json!({
         "pools": [{"name": "P", "size": 1, "tags": ["restore"], "exclusivity": "Exclusive"}],
@@ -77,9 +64,10 @@ pub(crate) async fn pools_and_jobs_are_restored(world: Arc<World>) -> Result<()>
     space.nodes_of_all("streams.ibm.com/job=ingest", 2).await?;
     space.node_of_new(&element("other", "first", &[("host-pool", "shared[0]")])).await?;
 
-    let (backup, restore) = documented()?;
+    let documented = commands(UPGRADES, "\n## Back up and restore\n", "sh");
+    let (backup, restore) = (documented[0], documented[1]);
     let folder = tempfile::tempdir()?;
-    shell(&space, &folder, &backup).await?.succeeded()?;
+    shell(&space, &folder, backup).await?.succeeded()?;
     let pod = dump(&space, "pod/first").await?;
     let mut of_job = dump(&space, &format!("hostpool/{owned}")).await?;
 
@@ -95,7 +83,7 @@ pub(crate) async fn pools_and_jobs_are_restored(world: Arc<World>) -> Result<()>
     ensure!(said.success && said.err.contains("no HostPool has the hash"), "{}", said.err);
     space.kubectl("delete pod/first").await?;
     space.created(&of_job).await?;
-    shell(&space, &folder, &restore).await?.succeeded()?;
+    shell(&space, &folder, restore).await?.succeeded()?;
     installation.start_controller(0).await?;
 
     let new = ready(&space, "alone").await?;
@@ -115,7 +103,7 @@ pub(crate) async fn pools_and_jobs_are_restored(world: Arc<World>) -> Result<()>
     settled("the job's pool to be deleted", exists, |exists| !exists).await?;
     of_job["metadata"].as_object_mut().context("metadata")?.remove("ownerReferences");
     space.created(&of_job).await?;
-    shell(&space, &folder, &restore).await?.succeeded()?;
+    shell(&space, &folder, restore).await?.succeeded()?;
     let condition = "--for=jsonpath={.status.conditions[?(@.type=='Ready')].reason}=PoolNameTaken";
     space.kubectl(&format!("wait streamsjob/trades --timeout=60s {condition}")).await?;
     space.kubectl(&format!("delete hostpool/{owned}")).await?;
@@ -130,8 +118,7 @@ pub(crate) async fn a_restored_status_is_written_anew(world: Arc<World>) -> Resu
     let mut installation = world.alone().await?;
     let (space, nodes) = space_on(&world, "status", 3).await?;
     installation.stop_controller(0).await?;
-    let spec = json!({"size": 2, "tags": ["status"], "exclusivity": "Exclusive"});
-    space.host_pool("p", spec).await?;
+    space.host_pool("p", exclusive(2, "status")).await?;
     let since = "2025-11-23T18:20:00Z";
     let of_old = "a-node-of-the-old-cluster";
     let member = |index: u32, node: &str| json!({"index": index, "node": node, "uid": of_old, "state": "Ready", "since": since});
@@ -147,12 +134,8 @@ pub(crate) async fn a_restored_status_is_written_anew(world: Arc<World>) -> Resu
         "nodeLabel": "pool.stowplan.node-restriction.kubernetes.io/0123456789",
         "exclusiveTaint": "stowplan.dev/exclusive=0123456789:NoSchedule",
     }});
-    let patch = ["-n", &space.name, "patch", "hostpool", "p", "--subresource=status"];
-    let status = status.to_string();
-    world
-        .kubectl(&[&patch[..], &["--type=merge", "-p", &status]].concat(), "")
-        .await?
-        .succeeded()?;
+    let status = Patch::Merge(status);
+    pool::api(&space).patch_status("p", &PatchParams::default(), &status).await?;
     // A pod that comes before the controller is bound to the members to be.
     space.pod(&element("job", "early", &[("host-pool", "p")])).await?;
     installation.start_controller(0).await?;
@@ -177,8 +160,7 @@ pub(crate) async fn a_restored_status_is_written_anew(world: Arc<World>) -> Resu
 pub(crate) async fn a_second_version_is_stored(world: Arc<World>) -> Result<()> {
     let _alone = world.alone().await?;
     let (space, _) = space_on(&world, "version", 4).await?;
-    let spec = json!({"size": 1, "tags": ["version"], "exclusivity": "Exclusive"});
-    space.host_pool("first", spec.clone()).await?;
+    space.host_pool("first", exclusive(1, "version")).await?;
     let first = ready(&space, "first").await?;
     let name = "hostpools.stowplan.dev";
     let old = space.get(&format!("crd {name}")).await?["spec"]["versions"][0].take();
@@ -203,10 +185,7 @@ pub(crate) async fn a_second_version_is_stored(world: Arc<World>) -> Result<()> 
         patch(&["--subresource=status"], json!({"status": {"storedVersions": [to]}})).await
     };
     store("v1beta1", &["v1alpha1", "v1beta1"]).await?;
-    let second = json!({
-        "apiVersion": "stowplan.dev/v1beta1", "kind": "HostPool", "metadata": {"name": "second"},
-        "spec": spec,
-    });
+    let second = object("stowplan.dev/v1beta1", "HostPool", "second", &exclusive(1, "version"));
     let create = async || space.create(&second).await?.succeeded();
     succeeds("the second version to be served", create).await?;
     let second = ready(&space, "second").await?;

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::controller::nodes::{space_on, tagged};
+use crate::controller::nodes::space_on;
 use crate::world::{
     Space, World, appears, has, job, of_job, of_operator, pod, requesting, same, settled,
     workload_of,
@@ -20,54 +20,26 @@ async fn reserved(space: &Space, element: &str) -> Result<String> {
     .await
 }
 
-/// Creates a job on new nodes of this tag, and then its pods in this order; each gets one of the nodes of
-/// these indices.
-async fn placed(
-    world: &Arc<World>,
-    tag: &str,
-    count: usize,
-    spec: impl Fn(&[String]) -> Value,
-    wanted: &[(&str, &[usize])],
-) -> Result<Space> {
-    let space = world.namespace(tag).await?;
-    let nodes = tagged(world, tag, count).await?;
-    space.created(&job("j", &spec(&nodes))).await?;
-    for (element, indices) in wanted {
-        let node = space.node_of_new(&of_job("j", element)).await?;
-        ensure!(indices.iter().any(|index| nodes[*index] == node), "{element} is on {node}");
+/// The pool could take the node that `named` names. The element `first` could have either of two nodes,
+/// of which the isolated one has only one.
+pub(crate) async fn a_job_is_placed_as_a_whole_before_its_pods(world: Arc<World>) -> Result<()> {
+    let (space, nodes) = space_on(&world, "isolated", 4).await?;
+    let spec = json!({
+        "pools": [
+            {"name": "Own", "size": 1, "tags": ["isolated"], "exclusivity": "Exclusive"},
+            {"name": "One", "hosts": [nodes[1]]}, {"name": "Both", "hosts": nodes[1..3]},
+        ],
+        "processingElements": [
+            of_operator("own", json!({"host": {"pool": "Own"}})),
+            of_operator("named", json!({"host": {"name": nodes[0]}})),
+            of_operator("first", json!({"host": {"pool": "Both"}})),
+            of_operator("alone", json!({"host": {"pool": "One"}, "hostIsolation": true})),
+        ],
+    });
+    space.created(&job("j", &spec)).await?;
+    for (element, node) in [("own", 3), ("named", 0), ("first", 2), ("alone", 1)] {
+        same(&space.node_of_new(&of_job("j", element)).await?, &nodes[node])?;
     }
-    Ok(space)
-}
-
-/// In the order of their names, the pool would take the node that another element names.
-pub(crate) async fn a_pool_leaves_the_node_that_another_element_names(
-    world: Arc<World>,
-) -> Result<()> {
-    let spec = |nodes: &[String]| {
-        json!({
-            "pools": [{"name": "Own", "size": 2, "tags": ["names"], "exclusivity": "Exclusive"}],
-            "processingElements": [
-                of_operator("one", json!({"host": {"pool": "Own"}})),
-                of_operator("two", json!({"host": {"name": nodes[0]}})),
-            ],
-        })
-    };
-    placed(&world, "names", 3, spec, &[("one", &[1, 2]), ("two", &[0])]).await.map(drop)
-}
-
-/// The element that comes first could have either node; the isolated one has only the first.
-pub(crate) async fn an_isolated_element_finds_its_node_free(world: Arc<World>) -> Result<()> {
-    let spec = |nodes: &[String]| {
-        json!({
-            "pools": [{"name": "One", "hosts": [nodes[0]]}, {"name": "Both", "hosts": nodes}],
-            "processingElements": [
-                of_operator("first", json!({"host": {"pool": "Both"}})),
-                of_operator("alone", json!({"host": {"pool": "One"}, "hostIsolation": true})),
-            ],
-        })
-    };
-    let wanted: &[(&str, &[usize])] = &[("first", &[1]), ("alone", &[0])];
-    let space = placed(&world, "isolated", 2, spec, wanted).await?;
     let first = space.pods().get("j-first").await?.metadata.annotations.unwrap_or_default();
     has(first.get("stowplan.dev/placement").context("no record")?, &["reserved=j: "])
 }
@@ -90,8 +62,8 @@ pub(crate) async fn a_job_without_a_placement_is_refused_with_what_contradicts(
 
 /// A job whose isolated element can be on two nodes only, which two other elements could take; and the
 /// reserved one of the two, which is then filled by a pod of others.
-async fn full_reservation(space: &Space, tag: &str) -> Result<(String, String)> {
-    let nodes = tagged(&space.world, tag, 4).await?;
+async fn full_reservation(world: &Arc<World>, tag: &str) -> Result<(Space, String, String)> {
+    let (space, nodes) = space_on(world, tag, 4).await?;
     let spec = json!({
         "pools": [{"name": "Two", "hosts": nodes[..2]}, {"name": "All", "hosts": nodes}],
         "processingElements": [
@@ -101,11 +73,11 @@ async fn full_reservation(space: &Space, tag: &str) -> Result<(String, String)> 
         ],
     });
     space.created(&job("j", &spec)).await?;
-    let full = reserved(space, "alone").await?;
+    let full = reserved(&space, "alone").await?;
     let there = json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": full}}});
     same(&space.node_of_new(&requesting(pod("filler", &there), LARGE)).await?, &full)?;
-    let other = nodes[..2].iter().find(|node| **node != full).context("no other node")?;
-    Ok((full, other.clone()))
+    let other = nodes[..2].iter().find(|node| **node != full).context("no other node")?.clone();
+    Ok((space, full, other))
 }
 
 /// Two pods with such a request have no room on one node.
@@ -113,8 +85,7 @@ const LARGE: &str = "12";
 
 /// After the grace period another node is reserved, and the pod is created again for it by its workload.
 pub(crate) async fn a_full_reserved_node_is_replaced(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("full").await?;
-    let (full, other) = full_reservation(&space, "crowded").await?;
+    let (space, full, other) = full_reservation(&world, "crowded").await?;
     let alone = requesting(of_job("j", "alone"), LARGE);
     space.created(&workload_of("ReplicaSet", "alone", 1, &alone)).await?;
     space.event("", "NodesReservedAnew").await?;
@@ -124,18 +95,14 @@ pub(crate) async fn a_full_reserved_node_is_replaced(world: Arc<World>) -> Resul
     // What comes later leaves the node to it.
     for element in ["x", "y"] {
         let node = space.node_of_new(&of_job("j", element)).await?;
-        ensure!(
-            node != other,
-            "{element} is on {node}, where the isolated one is; {full} was full"
-        );
+        ensure!(node != other, "{element} is where the isolated one is; {full} was full");
     }
     Ok(())
 }
 
 /// No workload would create it again, so it is not deleted.
 pub(crate) async fn a_pod_without_a_workload_stays_with_an_event(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("bare").await?;
-    let (_, other) = full_reservation(&space, "bare").await?;
+    let (space, _, other) = full_reservation(&world, "bare").await?;
     let bare = requesting(of_job("j", "alone"), LARGE);
     space.pod(&bare).await?;
     let why = space.event("Pod/", "StrandedByItsNode").await?;

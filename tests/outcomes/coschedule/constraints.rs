@@ -10,17 +10,16 @@ use testbed::volumes::{IMMEDIATE, WAITING};
 
 use crate::coschedule::group::{bound_to, group_of};
 use crate::coschedule::pipeline::{
-    Lab, ZONES, claim, clone_and_build, existing, held, in_mode, lasting, node, task, template,
-    with_policy,
+    Lab, ZONES, claim, claims_of, clone_and_build, existing, held, in_mode, lasting, node, task,
+    template,
 };
-use crate::world::{World, has, pod, same};
+use crate::world::{World, has, object, pod, same, with_policy};
 
 /// How many required pod affinity terms a pod has.
 fn pod_affinity_terms(pod: &Pod) -> usize {
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.pod_affinity.as_ref());
-    affinity
-        .and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref())
-        .map_or(0, Vec::len)
+    let affinity = json!(pod)["spec"]["affinity"]["podAffinity"].take();
+    let required = affinity["requiredDuringSchedulingIgnoredDuringExecution"].as_array();
+    required.map_or(0, Vec::len)
 }
 
 pub(crate) async fn a_members_own_pod_affinity_is_kept(world: Arc<World>) -> Result<()> {
@@ -40,6 +39,8 @@ pub(crate) async fn a_members_own_pod_affinity_is_kept(world: Arc<World>) -> Res
     space.created(&run).await?;
     let wanted = space.placed(1).await?.remove(0);
     ensure!(lab.nodes[..2].contains(&wanted), "the placeholder is on {wanted}, which is neither");
+    // Both volumes can be used on the placeholder's node.
+    same(&claims_of(&space.placeholder_pods().await?[0]).len(), &2)?;
     same(&space.ran("ci").await?, &wanted)?;
     for (name, pod) in space.task_pods().await? {
         ensure!(group_of(&pod).is_some(), "{name} is no member");
@@ -79,32 +80,26 @@ pub(crate) async fn architectures_split_a_group(world: Arc<World>) -> Result<()>
     })
     .await?;
     // As of a file server: it can be used everywhere.
-    space
-        .created(&json!({
-            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": space.name},
-            "spec": {
-                "storageClassName": space.name, "accessModes": ["ReadWriteMany"],
-                "capacity": {"storage": "1Gi"}, "nfs": {"server": "files.example.com", "path": "/"},
-            },
-        }))
-        .await?;
+    let volume = json!({
+        "storageClassName": space.name, "accessModes": ["ReadWriteMany"],
+        "capacity": {"storage": "1Gi"}, "nfs": {"server": "files.example.com", "path": "/"},
+    });
+    space.created(&object("v1", "PersistentVolume", &space.name, &volume)).await?;
     space.created(&claim("rwx", &space.name, "ReadWriteMany")).await?;
     let way = |name: &str| {
         let mut way = lab.way();
         way["nodeSelector"]["kubernetes.io/arch"] = json!(format!("{}64", &name[..3]));
         json!({"pipelineTaskName": name, "podTemplate": way})
     };
-    let overrides = json!(["amd1", "amd2", "arm1", "arm2"].map(way));
     let run = |name: &str, workspace: Value| {
-        let shared: &[&str] = &["shared"];
         let tasks = [
-            task("amd1", &[], shared),
-            task("arm1", &[], shared),
-            task("amd2", &["arm1"], shared),
-            task("arm2", &["amd1"], shared),
+            task("amd1", &[], &["shared"]),
+            task("arm1", &[], &["shared"]),
+            task("amd2", &["arm1"], &["shared"]),
+            task("arm2", &["amd1"], &["shared"]),
         ];
         let mut run = in_mode(lab.run(name, &[workspace], &tasks), "pipelineruns");
-        run["spec"]["taskRunSpecs"] = overrides.clone();
+        run["spec"]["taskRunSpecs"] = json!(["amd1", "amd2", "arm1", "arm2"].map(way));
         run
     };
     space.created(&run("ci", existing("shared", "rwx"))).await?;
@@ -123,29 +118,20 @@ pub(crate) async fn architectures_split_a_group(world: Arc<World>) -> Result<()>
 /// Under `auto` the pods that come while a member runs are bound by node, the others by a term.
 pub(crate) async fn members_bound_by_node(world: Arc<World>) -> Result<()> {
     let lab = Lab::new(&world, "by-node", &ZONES).await?;
-    let gate = lab.nodes[3].as_str();
     for binding in ["node", "auto"] {
-        with_policy(&world, json!({"binding": binding}), async || {
+        with_policy(&world, json!({"coschedule": {"binding": binding}}), async || {
             let space = world.namespace("by-node").await?;
-            let mut run = lab.run(
-                "ci",
-                &[template("source", IMMEDIATE)],
-                &[
-                    held(task("first", &[], &["source"])),
-                    task("until", &[], &[]),
-                    task("while", &["until"], &["source"]),
-                    // A pod outlives its task. The last task starts when no member runs any more.
-                    lasting(task("gap", &["first", "while"], &[]), "3s"),
-                    task("last", &["gap"], &["source"]),
-                ],
-            );
-            // This one ends when its node is opened.
-            run["spec"]["taskRunSpecs"] =
-                json!([{"pipelineTaskName": "until", "podTemplate": lab.way_to(gate)}]);
-            world.plane.cordon(gate).await?;
-            space.created(&run).await?;
+            let tasks = [
+                held(task("first", &[], &["source"])),
+                held(task("until", &[], &[])),
+                task("while", &["until"], &["source"]),
+                // A pod outlives its task. The last task starts when no member runs any more.
+                lasting(task("gap", &["first", "while"], &[]), "3s"),
+                task("last", &["gap"], &["source"]),
+            ];
+            space.created(&lab.run("ci", &[template("source", IMMEDIATE)], &tasks)).await?;
             let first = space.in_phase("ci-first-pod", "Running").await?;
-            world.plane.uncordon(gate).await?;
+            space.let_end("ci-until-pod").await?;
             space.in_phase("ci-while-pod", "Running").await?;
             space.let_end("ci-first-pod").await?;
             space.succeeded("ci").await?;

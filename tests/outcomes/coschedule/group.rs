@@ -1,18 +1,21 @@
 //! The objects and marks that stowplan makes for a group, and the check that none of them is left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
 
 use crate::coschedule::pipeline::LAB;
 use crate::world::{Space, World, is_gated, node, settled};
 
 /// The label of placeholders, on the StatefulSet and its pod.
 const PLACEHOLDER: &str = "stowplan.dev/placeholder";
+/// The annotation of the pods of a group without Tekton.
+pub(crate) const GROUP: &str = "stowplan.dev/coschedule-group";
 /// The label of members.
 pub(crate) const MEMBER: &str = "stowplan.dev/coschedule-member";
 
@@ -21,26 +24,15 @@ pub(crate) fn group_of(pod: &Pod) -> Option<&str> {
     pod.metadata.labels.as_ref()?.get(MEMBER).map(String::as_str)
 }
 
-/// Whether a pod has any pod anti-affinity, required or preferred.
-fn repels(pod: &Pod) -> bool {
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
-    affinity.is_some_and(|affinity| affinity.pod_anti_affinity.is_some())
-}
-
 /// The node that every node selector term of a pod names: `binding: node` pins the pod to it.
 pub(crate) fn bound_to(pod: &Pod) -> Option<String> {
-    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
-    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
-    let named = required.node_selector_terms.iter().map(|term| {
-        let fields = term.match_fields.iter().flatten();
-        let names = fields.filter(|it| it.key == "metadata.name" && it.operator == "In");
-        names.flat_map(|it| it.values.iter().flatten()).collect::<Vec<_>>()
-    });
-    let nodes: BTreeSet<Vec<&String>> = named.collect();
-    match Vec::from_iter(nodes).as_slice() {
-        [only] if only.len() == 1 => Some(only[0].clone()),
-        _ => None,
-    }
+    let pod = json!(pod);
+    let affinity = &pod["spec"]["affinity"]["nodeAffinity"];
+    let terms = &affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    let node = terms[0]["matchFields"][0]["values"][0].as_str()?;
+    let named = json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
+    let is_named = |term: &Value| term["matchFields"] == named;
+    terms.as_array()?.iter().all(is_named).then(|| node.to_owned())
 }
 
 impl Space {
@@ -64,8 +56,10 @@ impl Space {
         let groups: BTreeMap<_, _> = of_run().map(|(name, pod)| (name, group_of(pod))).collect();
         let first = groups.values().next().copied().flatten();
         ensure!(first.is_some() && groups.values().all(|it| *it == first), "{groups:?}");
-        let repelling: Vec<_> = of_run().filter(|(_, pod)| repels(pod)).collect();
-        ensure!(repelling.is_empty(), "{repelling:?} repel other pods");
+        for (name, pod) in of_run() {
+            let repels = json!(pod)["spec"]["affinity"]["podAntiAffinity"].take();
+            ensure!(repels.is_null(), "{name} repels other pods: {repels}");
+        }
         self.node_of_all(prefix).await
     }
 
@@ -81,12 +75,6 @@ impl Space {
         Ok(found.await?.0)
     }
 
-    /// Fails if there is a placeholder in this namespace.
-    pub(crate) async fn no_placeholder(&self) -> Result<()> {
-        ensure!(self.placeholders().await?.is_empty(), "there is a placeholder");
-        Ok(())
-    }
-
     /// Fails if the pod of any task is a member, or has an affinity.
     pub(crate) async fn nobody_is_a_member(&self) -> Result<()> {
         for (name, pod) in self.task_pods().await? {
@@ -100,17 +88,12 @@ impl Space {
     /// remaining run.
     pub(crate) async fn nothing_is_left(&self) -> Result<()> {
         let left = async || {
-            let mut left: Vec<String> = Vec::new();
-            for set in self.placeholders().await? {
-                left.push(format!("StatefulSet {}", set.name_any()));
-            }
-            for pod in self.pods().list(&ListParams::default()).await?.items {
-                let is_placeholder = pod.labels().contains_key(PLACEHOLDER);
-                if is_placeholder || is_gated(&pod, "stowplan.dev/") {
-                    left.push(format!("pod {}", pod.name_any()));
-                }
-            }
-            Ok(left)
+            let sets = self.placeholders().await?.into_iter().map(|set| set.name_any());
+            let mut pods = self.pods().list(&ListParams::default()).await?.items;
+            pods.retain(|pod| {
+                pod.labels().contains_key(PLACEHOLDER) || is_gated(pod, "stowplan.dev/")
+            });
+            Ok(sets.chain(pods.iter().map(|pod| pod.name_any())).collect::<Vec<_>>())
         };
         let what = format!("stowplan's objects to be deleted in {}", self.name);
         settled(&what, left, Vec::is_empty).await?;
@@ -118,24 +101,16 @@ impl Space {
     }
 
     /// Deletes all runs here, and waits until all of their objects are deleted: no pod is left, and
-    /// no claim but those that existed before.
+    /// no claim but those that existed before, in the order of names.
     pub(crate) async fn cleared(&self, kept: &[&str]) -> Result<()> {
         self.nothing_is_left().await?;
-        for run in self.runs().list(&ListParams::default()).await?.items {
-            match self.runs().delete(&run.name_any(), &DeleteParams::default()).await {
-                // Deleted together with the run that owned it.
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                deleted => drop(deleted?),
-            }
-        }
-        let kept: BTreeSet<_> = kept.iter().map(|&name| name.to_owned()).collect();
+        self.runs().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
         let left = async || {
             let pods = self.task_pods().await?.into_keys().collect::<Vec<_>>();
-            let claims = self.claims().list(&ListParams::default()).await?.items;
-            Ok((pods, claims.iter().map(|claim| claim.name_any()).collect::<BTreeSet<_>>()))
+            Ok((pods, self.names::<PersistentVolumeClaim>().await?))
         };
         let what = format!("nothing of the runs in {} to be left", self.name);
-        settled(&what, left, |(pods, claims)| pods.is_empty() && *claims == kept).await?;
+        settled(&what, left, |(pods, claims)| pods.is_empty() && claims == kept).await?;
         self.nothing_is_left().await
     }
 }

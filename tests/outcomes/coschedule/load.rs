@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use testbed::control_plane::Installation;
 use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
 
+use crate::controller::outages::behind_proxy;
 use crate::coschedule::group::group_of;
 use crate::coschedule::pipeline::{Lab, claim, existing, in_mode, node, task, template};
 use crate::streams_jobs::random::numbers;
@@ -38,9 +39,7 @@ pub(crate) async fn fifty_runs_at_once(world: Arc<World>) -> Result<()> {
     let space = world.namespace("crowd").await?;
     let zones: Vec<_> = ["east", "west"].into_iter().cycle().take(60).collect();
     let lab = Lab::new(&world, "crowd", &zones).await?;
-    installation.stop_controller(0).await?;
-    let proxy = world.plane.proxy().await?;
-    installation.start_controller_through(0, &proxy).await?;
+    let proxy = behind_proxy(&world, &mut installation).await?;
     proxy.forget();
 
     let names: Vec<_> = (0..50).map(|number| format!("run-{number:02}")).collect();

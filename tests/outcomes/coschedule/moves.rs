@@ -12,10 +12,8 @@ use serde_json::{Value, json};
 use testbed::volumes::{LOCAL, WAITING};
 
 use crate::coschedule::GRACE_PERIOD;
-use crate::coschedule::pipeline::{
-    Lab, held, in_mode, lasting, node, requesting, task, template, with_policy,
-};
-use crate::world::{Space, World, has, pod, same};
+use crate::coschedule::pipeline::{Lab, held, lasting, node, task, template};
+use crate::world::{Space, World, has, pod, requesting, same, with_policy};
 
 /// What happens to the node of the placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +36,6 @@ enum Moment {
     /// A member is running.
     While,
 }
-
-const MOMENTS: [Moment; 3] = [Moment::BeforeTheFirst, Moment::BetweenTwo, Moment::While];
 
 /// The CPU request of a task; a node has sixteen CPUs.
 const MOST: &str = "10";
@@ -65,7 +61,7 @@ impl Fault {
 async fn fill(space: &Space, lab: &Lab, node: &str, count: usize, cpu: &str) -> Result<()> {
     for number in 0..count {
         let filler = pod(&format!("filler-{node}-{number}"), &json!({"spec": lab.way_to(node)}));
-        space.pod(&crate::world::requesting(filler, cpu)).await?;
+        space.pod(&requesting(filler, cpu)).await?;
     }
     Ok(())
 }
@@ -77,8 +73,11 @@ async fn open(world: &World, lab: &Lab, task: &str) -> Result<()> {
 
 /// A run whose member `one` starts when `before` is opened, and whose member `two` when `between` is.
 fn run(lab: &Lab, moment: Moment) -> Value {
-    let member =
-        |name: &str, after: &[&str]| requesting(task(name, after, &["source"]), "cpu", MOST);
+    let member = |name: &str, after: &[&str]| {
+        let mut member = task(name, after, &["source"]);
+        member["taskSpec"]["steps"][0]["computeResources"] = json!({"requests": {"cpu": MOST}});
+        member
+    };
     let one = member("one", &["before"]);
     let mut run = lab.run(
         "ci",
@@ -173,18 +172,19 @@ async fn unharmed(space: &Space, running: Option<&Pod>) -> Result<()> {
 }
 
 async fn survives_at_every_moment(world: &Arc<World>, fault: Fault) -> Result<()> {
-    try_join_all(MOMENTS.map(|moment| survives(world, "term", fault, moment))).await?;
-    Ok(())
+    let moments = [Moment::BeforeTheFirst, Moment::BetweenTwo, Moment::While];
+    try_join_all(moments.map(|moment| survives(world, "term", fault, moment))).await.map(drop)
 }
 
 /// With `binding: node` members are pinned to a node, and do not follow the placeholder by
 /// themselves. All at once, because the policy holds for all.
 pub(crate) async fn by_node_a_cordoned_or_full_node_is_left(world: Arc<World>) -> Result<()> {
     let moments = [Moment::BeforeTheFirst, Moment::BetweenTwo];
-    with_policy(&world, json!({"binding": "node"}), async || {
+    with_policy(&world, json!({"coschedule": {"binding": "node"}}), async || {
         let of = |fault| moments.map(|moment| survives(&world, "node", fault, moment));
-        try_join_all([of(Fault::Cordoned), of(Fault::NoProcessors)].into_iter().flatten()).await?;
-        Ok(())
+        try_join_all([of(Fault::Cordoned), of(Fault::NoProcessors)].into_iter().flatten())
+            .await
+            .map(drop)
     })
     .await
 }
@@ -226,50 +226,46 @@ async fn expect_event_of_all(space: &Space, task_run: &str, words: &[&str]) -> R
 
 /// `check` reports an obstacle of the run, in these words.
 async fn is_reported(space: &Space, words: &[&str]) -> Result<()> {
-    let said = space.stowplan("check pipelinerun/ci").await?;
+    let said = space.stowplan("check pipelinerun/ci", "").await?;
     ensure!(!said.success, "nothing is in the way: {}", said.out);
     has(&said.out, words)
 }
 
-/// A run whose task `first` runs until it is told to end, and whose task `second` starts after a free
-/// task, which waits until the cordoned node is uncordoned.
-async fn first_and_second(world: &World, space: &Space, lab: &Lab, closed: &str) -> Result<Pod> {
-    world.plane.cordon(closed).await?;
-    let mut run = lab.run(
-        "ci",
-        &[template("source", WAITING)],
-        &[
-            held(task("first", &[], &["source"])),
-            task("until", &[], &[]),
-            task("second", &["until"], &["source"]),
-        ],
-    );
-    run["spec"]["taskRunSpecs"] =
-        json!([{"pipelineTaskName": "until", "podTemplate": lab.way_to(closed)}]);
-    space.created(&run).await?;
+/// A run on three nodes, whose task `first` runs until it is told to end, and whose task `second`
+/// starts after a free task, `until`, which also does; the pod of `first`, and its node.
+async fn first_and_second(world: &Arc<World>, name: &str) -> Result<(Space, Pod, String)> {
+    let (space, lab) = Lab::in_space(world, name, &["east"; 3]).await?;
+    let tasks = [
+        held(task("first", &[], &["source"])),
+        held(task("until", &[], &[])),
+        task("second", &["until"], &["source"]),
+    ];
+    space.created(&lab.run("ci", &[template("source", WAITING)], &tasks)).await?;
     let first = space.in_phase("ci-first-pod", "Running").await?;
     // A member may run before the node of its placeholder is bound.
     space.placed(1).await?;
-    Ok(first)
+    let there = node(&first).context("first is nowhere")?;
+    Ok((space, first, there))
+}
+
+/// Lets `first` end, which nothing has disturbed; `second` then runs on another node.
+async fn moves_after(space: &Space, first: &Pod, left: &str) -> Result<()> {
+    unharmed(space, Some(first)).await?;
+    space.let_end("ci-first-pod").await?;
+    space.succeeded("ci").await?;
+    unharmed(space, Some(first)).await?;
+    ensure!(node(&space.task_pod("ci-second-pod").await?).as_deref() != Some(left), "not moved");
+    space.cleared(&[]).await
 }
 
 /// While a member runs its group is not moved; the events of waiting pods name that member.
 pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("busy").await?;
-    let lab = Lab::new(&world, "busy", &["east"; 3]).await?;
-    let closed = &lab.nodes[2];
-    let first = first_and_second(&world, &space, &lab, closed).await?;
-    let lost = node(&first).context("first is nowhere")?;
+    let (space, first, lost) = first_and_second(&world, "busy").await?;
     world.plane.cordon(&lost).await?;
-    world.plane.uncordon(closed).await?;
+    space.let_end("ci-until-pod").await?;
     expect_event_of_all(&space, "ci-second", &["WaitsForMembers", &lost, "ci-first-pod"]).await?;
-    unharmed(&space, Some(&first)).await?;
-    space.let_end("ci-first-pod").await?;
-    space.succeeded("ci").await?;
-    space.expect_event(&["PipelineRun/ci ", "PlaceholderMoved", &lost]).await?;
-    unharmed(&space, Some(&first)).await?;
-    ensure!(node(&space.task_pod("ci-second-pod").await?) != Some(lost), "not moved");
-    space.cleared(&[]).await
+    moves_after(&space, &first, &lost).await?;
+    space.expect_event(&["PipelineRun/ci ", "PlaceholderMoved", &lost]).await.map(drop)
 }
 
 /// A placeholder's pod that is deleted while a member runs (by a drain, say) does not split the
@@ -277,11 +273,7 @@ pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Resul
 pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     world: Arc<World>,
 ) -> Result<()> {
-    let space = world.namespace("evicted").await?;
-    let lab = Lab::new(&world, "evicted", &["east"; 3]).await?;
-    let closed = &lab.nodes[2];
-    let first = first_and_second(&world, &space, &lab, closed).await?;
-    let held = node(&first).context("first is nowhere")?;
+    let (space, first, held) = first_and_second(&world, "evicted").await?;
     let evict = async || {
         let placeholders = space.placeholder_pods().await?;
         let name = placeholders.first().context("no placeholder")?.name_any();
@@ -292,24 +284,18 @@ pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     same(&space.placed(1).await?, &vec![held.clone()])?;
     world.plane.cordon(&held).await?;
     evict().await?;
-    world.plane.uncordon(closed).await?;
+    space.let_end("ci-until-pod").await?;
     expect_event_of_all(&space, "ci-second", &["WaitsForMembers", &held, "ci-first-pod"]).await?;
     same(&node(&space.task_pod("ci-second-pod").await?), &None)?;
-    unharmed(&space, Some(&first)).await?;
     let runs = format!("pod ci-first-pod of the group still runs on {held}");
     is_reported(&space, &[&format!("node {held} is cordoned"), &runs]).await?;
-    space.let_end("ci-first-pod").await?;
-    space.succeeded("ci").await?;
-    unharmed(&space, Some(&first)).await?;
-    ensure!(node(&space.task_pod("ci-second-pod").await?) != Some(held), "not moved");
-    space.cleared(&[]).await
+    moves_after(&space, &first, &held).await
 }
 
 /// No node has room for the largest member: an event says so, and it is placed once a node has
 /// room.
 pub(crate) async fn no_node_has_room(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("no-room").await?;
-    let lab = Lab::new(&world, "no-room", &["east"; 2]).await?;
+    let (space, lab) = Lab::in_space(&world, "no-room", &["east"; 2]).await?;
     space.created(&run(&lab, Moment::BeforeTheFirst)).await?;
     space.placed(1).await?;
     for node in &lab.nodes {
@@ -329,26 +315,22 @@ pub(crate) async fn no_node_has_room(world: Arc<World>) -> Result<()> {
 
 /// A group cannot leave the node of a volume that is pinned to it; an event says so.
 pub(crate) async fn a_volume_that_pins_is_reported(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("pinned").await?;
-    let lab = Lab::new(&world, "pinned", &["east"; 2]).await?;
+    let (space, lab) = Lab::in_space(&world, "pinned", &["east"; 2]).await?;
     let tasks = [
         task("one", &[], &["source"]),
         lasting(task("between", &["one"], &[]), "4s"),
         task("two", &["between"], &["source"]),
     ];
-    space
-        .created(&in_mode(lab.run("ci", &[template("source", LOCAL)], &tasks), "workspaces"))
-        .await?;
+    space.created(&lab.run("ci", &[template("source", LOCAL)], &tasks)).await?;
     space.in_phase("ci-between-pod", "Running").await?;
     let lost = node(&space.task_pod("ci-one-pod").await?).context("one was nowhere")?;
     world.plane.cordon(&lost).await?;
     // The run gets its event at once; `check` reports it once a pod waits.
     space.expect_event(&["PipelineRun/ci", "VolumePinsNode", "of claim pvc-", &lost]).await?;
     expect_event_of_all(&space, "ci-two", &["VolumePinsNode", &lost]).await?;
-    // `check` reports the same.
     let cordoned = format!("node {lost} is cordoned");
-    let (remedy, pod) =
-        (format!("kubectl uncordon {lost}"), format!("Pod {}/ci-two-pod", space.name));
+    let remedy = format!("kubectl uncordon {lost}");
+    let pod = format!("Pod {}/ci-two-pod", space.name);
     is_reported(&space, &[&cordoned, "can be mounted on no node but", &remedy, &pod]).await?;
     world.plane.uncordon(&lost).await?;
     space.succeeded("ci").await?;

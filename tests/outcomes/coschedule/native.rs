@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 use testbed::volumes::{IMMEDIATE, WAITING};
 
-use crate::coschedule::group::group_of;
+use crate::coschedule::group::{GROUP, group_of};
 use crate::coschedule::pipeline::{Lab, claim, claims_of};
 use crate::world::{
-    Space, World, is_ready, node, on_lasting_nodes, one_of, same, settled, workload_of,
+    Space, World, is_ready, node, object, on_lasting_nodes, one_of, same, settled, workload_of,
 };
-
-const GROUP: &str = "stowplan.dev/coschedule-group";
 
 /// A pod of a group, which other tests disturb on no node.
 fn pod(name: &str, group: &str, claims: &[&str]) -> Value {
@@ -86,7 +84,7 @@ pub(crate) async fn a_native_group_on_one_volume(world: Arc<World>) -> Result<()
         let mut claim = claim(name, IMMEDIATE, "ReadWriteOnce");
         claim["metadata"]["annotations"] = json!({GROUP: "pair"});
         space.created(&claim).await?;
-        let stored = space.claims().get(name).await?;
+        let stored: PersistentVolumeClaim = space.found(name).await?;
         let class = stored.spec.and_then(|spec| spec.storage_class_name);
         same(&class.as_deref(), &Some(WAITING))?;
     }
@@ -104,8 +102,7 @@ pub(crate) async fn pod_security_lets_placeholders_in(world: Arc<World>) -> Resu
     let space = world.namespace("restricted").await?;
     let enforce = "pod-security.kubernetes.io/enforce=restricted";
     world.run(&format!("label namespace {} {enforce}", space.name)).await?;
-    let refused: Pod = serde_json::from_value(pod("refused", "strict", &[]))?;
-    let refused = space.pods().create(&PostParams::default(), &refused).await;
+    let refused = space.pod(&pod("refused", "strict", &[])).await;
     ensure!(refused.is_err(), "Pod Security is not on");
     space.created(&claim("source", WAITING, "ReadWriteOnce")).await?;
     let strict = ["a", "b"].map(|name| {
@@ -125,33 +122,27 @@ pub(crate) async fn pod_security_lets_placeholders_in(world: Arc<World>) -> Resu
 /// A disruption budget lets a drain evict a member only after others run elsewhere: the group
 /// moves.
 pub(crate) async fn a_group_with_a_disruption_budget_is_drained(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("budget").await?;
-    let lab = Lab::new(&world, "budget", &["east"; 2]).await?;
+    let (space, lab) = Lab::in_space(&world, "budget", &["east"; 2]).await?;
     let mut served = pod("", "served", &[]);
     json_patch::merge(&mut served["spec"], &lab.way());
-    space
-        .created(&json!({
-            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "served"},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "served"}}},
-        }))
-        .await?;
+    let budget = json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "served"}}});
+    space.created(&object("policy/v1", "PodDisruptionBudget", "served", &budget)).await?;
     space.created(&workload_of("Deployment", "served", 2, &served)).await?;
-    let together = async |but: Option<&str>| {
+    let together = async |but: &str| {
         let ready_on = async || {
             let pods = space.pods().list(&ListParams::default().labels("app=served")).await?.items;
             Ok(pods.iter().map(|pod| node(pod).filter(|_| is_ready(pod))).collect::<Vec<_>>())
         };
-        let is_one = |nodes: &Vec<Option<String>>| {
-            nodes.len() == 2
-                && nodes[0] == nodes[1]
-                && nodes[0].as_deref().is_some_and(|it| Some(it) != but)
+        let is_one = |nodes: &Vec<Option<String>>| match &nodes[..] {
+            [Some(one), Some(other)] => one == other && one != but,
+            _ => false,
         };
         let nodes = settled("two pods to run on one node", ready_on, is_one).await?;
         one_of(nodes.into_iter().flatten())
     };
-    let drained = together(None).await?;
+    let drained = together("").await?;
     world.run(&format!("drain {drained} --timeout=90s")).await?;
-    let other = together(Some(&drained)).await?;
+    let other = together(&drained).await?;
     same(&space.placed(1).await?, &vec![other])?;
     space.kubectl("delete deployment served").await?;
     space.nothing_is_left().await

@@ -4,19 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams,
-};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use testbed::control_plane::NodeSpec;
 use testbed::tekton::{DURATION, Ended, ended};
-use testbed::workload;
 
 use crate::coschedule::group::group_of;
 pub(crate) use crate::world::{LIMIT, node};
-use crate::world::{Space, World, one_of, settled};
+use crate::world::{Space, World, object, one_of, settled};
 
 /// The label that selects the nodes of a test, and the taint that repels other pods.
 pub(crate) const LAB: &str = "test.stowplan.dev/lab";
@@ -112,10 +109,7 @@ fn claim_spec(class: &str, mode: &str) -> Value {
 
 /// A claim.
 pub(crate) fn claim(name: &str, class: &str, mode: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
-        "spec": claim_spec(class, mode),
-    })
+    object("v1", "PersistentVolumeClaim", name, &claim_spec(class, mode))
 }
 
 /// A task that runs for a second after those before it, with these workspaces.
@@ -143,12 +137,6 @@ pub(crate) fn held(mut task: Value) -> Value {
     task
 }
 
-/// `task`, requesting this much of a resource.
-pub(crate) fn requesting(mut task: Value, resource: &str, amount: &str) -> Value {
-    task["taskSpec"]["steps"][0]["computeResources"] = json!({"requests": {resource: amount}});
-    task
-}
-
 /// `run` in a mode of its own.
 pub(crate) fn in_mode(mut run: Value, mode: &str) -> Value {
     run["metadata"]["annotations"]["stowplan.dev/coschedule"] = json!(mode);
@@ -164,24 +152,14 @@ pub(crate) fn clone_and_build(lab: &Lab, name: &str, class: &str) -> Value {
     )
 }
 
-/// The same; `clone` is changed in this way.
-pub(crate) fn after_clone(
-    lab: &Lab,
-    name: &str,
-    class: &str,
-    change: impl FnOnce(Value) -> Value,
-) -> Value {
-    let mut run = clone_and_build(lab, name, class);
-    let clone = &mut run["spec"]["pipelineSpec"]["tasks"][0];
-    *clone = change(clone.take());
+/// `run`, whose first task is changed in this way.
+pub(crate) fn with_first(mut run: Value, change: impl FnOnce(Value) -> Value) -> Value {
+    let first = &mut run["spec"]["pipelineSpec"]["tasks"][0];
+    *first = change(first.take());
     run
 }
 
 impl Space {
-    pub(crate) fn claims(&self) -> Api<PersistentVolumeClaim> {
-        self.api()
-    }
-
     pub(crate) fn runs(&self) -> Api<DynamicObject> {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun"));
         Api::namespaced_with(self.world.client.clone(), &self.name, &kind)
@@ -201,14 +179,6 @@ impl Space {
         self.together(&format!("{run}-")).await
     }
 
-    /// Waits until a run has failed; returns its message.
-    pub(crate) async fn failed(&self, run: &str) -> Result<String> {
-        match ended(&self.world.client, &self.name, run, LIMIT).await? {
-            Ended::Failed(message) => Ok(message),
-            Ended::Succeeded => bail!("PipelineRun {run} succeeded"),
-        }
-    }
-
     /// The pods of tasks, by name.
     pub(crate) async fn task_pods(&self) -> Result<BTreeMap<String, Pod>> {
         let of_tasks = ListParams::default().labels("tekton.dev/taskRun");
@@ -218,6 +188,7 @@ impl Space {
 
     /// Lets the pod of a [`held`] task end.
     pub(crate) async fn let_end(&self, pod: &str) -> Result<()> {
+        self.found::<Pod>(pod).await?;
         let end = json!({"metadata": {"annotations": {"testbed.stowplan.dev/end": "now"}}});
         self.change::<Pod>(pod, end).await
     }
@@ -235,38 +206,23 @@ impl Space {
             pods.iter().map(|(name, pod)| node(pod).with_context(|| format!("{name} has no node")));
         one_of(nodes.collect::<Result<Vec<_>>>()?)
     }
-
-    /// Waits for a pod to exist and to be in this phase.
-    pub(crate) async fn in_phase(&self, pod: &str, phase: &str) -> Result<Pod> {
-        let read = async || {
-            let pod = self.pods().get_opt(pod).await?;
-            Ok(pod.and_then(|pod| pod.status?.phase).unwrap_or_default())
-        };
-        settled(&format!("pod {pod} to be {phase}"), read, |seen| seen == phase).await?;
-        Ok(self.pods().get(pod).await?)
-    }
 }
 
 /// Waits until stowplan has noticed that there are PipelineRuns: until the pod of one is a member.
-pub(crate) async fn noticed(world: &World) -> Result<()> {
-    let space = "trial";
-    workload::namespace(&world.client, space).await?;
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun"));
-    let runs: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), space, &kind);
-    let pods: Api<Pod> = Api::namespaced(world.client.clone(), space);
+pub(crate) async fn noticed(world: &Arc<World>) -> Result<()> {
+    let space = world.namespace("trial").await?;
     let run = json!({
         "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
         "metadata": {"generateName": "trial-", "annotations": {"stowplan.dev/coschedule": "pipelineruns"}},
         "spec": {"pipelineSpec": {"tasks": [task("one", &[], &[])]}},
     });
-    let run: DynamicObject = serde_json::from_value(run)?;
     let is_member = async || {
-        let name = runs.create(&PostParams::default(), &run).await?.name_any();
-        ended(&world.client, space, &name, LIMIT).await?;
-        Ok(group_of(&pods.get(&format!("{name}-one-pod")).await?).is_some())
+        let name = space.created(&run).await?.name_any();
+        ended(&world.client, &space.name, &name, LIMIT).await?;
+        Ok(group_of(&space.task_pod(&format!("{name}-one-pod")).await?).is_some())
     };
     settled("the pod of a run to be a member", is_member, |is_one| *is_one).await?;
-    runs.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    space.runs().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
     Ok(())
 }
 
@@ -275,13 +231,4 @@ pub(crate) fn claims_of(pod: &Pod) -> Vec<String> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
     claims.map(|claim| claim.claim_name.clone()).collect()
-}
-
-/// The policy with some keys of `coschedule` changed, while a test holds the installation alone.
-pub(crate) async fn with_policy(
-    world: &Arc<World>,
-    coschedule: Value,
-    test: impl AsyncFnOnce() -> Result<()>,
-) -> Result<()> {
-    crate::world::with_policy(world, json!({"coschedule": coschedule}), test).await
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -12,10 +12,10 @@ use testbed::volumes::{IMMEDIATE, WAITING};
 use testbed::workload;
 
 use crate::coschedule::pipeline::{
-    Lab, ZONES, after_clone, claim, clone_and_build, existing, held, in_mode, lasting, task,
-    template,
+    Lab, ZONES, claim, clone_and_build, existing, held, in_mode, lasting, task, template,
+    with_first,
 };
-use crate::world::{World, same, settled};
+use crate::world::{World, has, object, owned_by, same, settled};
 
 /// So are those of a pipeline in the pipeline.
 pub(crate) async fn matrix_finally_and_retries_are_members(world: Arc<World>) -> Result<()> {
@@ -47,6 +47,14 @@ pub(crate) async fn matrix_finally_and_retries_are_members(world: Arc<World>) ->
     space.cleared(&[]).await
 }
 
+/// `run` with a reference in the place of its pipeline, which is returned, too.
+fn referring(mut run: Value, reference: &Value) -> (Value, Value) {
+    let pipeline = run["spec"]["pipelineSpec"].take();
+    let change = json!({"spec": {"pipelineSpec": null, "pipelineRef": reference}});
+    json_patch::merge(&mut run, &change);
+    (run, pipeline)
+}
+
 /// stowplan cannot tell which tasks share claims if it cannot read the pipeline: all are one group.
 pub(crate) async fn unreadable_pipelines_are_one_group(world: Arc<World>) -> Result<()> {
     let lab = Lab::new(&world, "unread", &ZONES).await?;
@@ -62,16 +70,8 @@ pub(crate) async fn unreadable_pipelines_are_one_group(world: Arc<World>) -> Res
         (json!({"name": "known"}), 2),
     ] {
         let space = world.namespace("unread").await?;
-        let mut run = lab.run("ci", &workspaces, &tasks);
-        let spec = run["spec"].as_object_mut().expect("a run has a spec");
-        let pipeline = spec.remove("pipelineSpec");
-        spec.insert("pipelineRef".to_owned(), reference);
-        space
-            .created(&json!({
-                "apiVersion": "tekton.dev/v1", "kind": "Pipeline", "metadata": {"name": "known"},
-                "spec": pipeline,
-            }))
-            .await?;
+        let (run, pipeline) = referring(lab.run("ci", &workspaces, &tasks), &reference);
+        space.created(&object("tekton.dev/v1", "Pipeline", "known", &pipeline)).await?;
         space.created(&run).await?;
         space.placed(groups).await?;
         space.succeeded("ci").await?;
@@ -88,16 +88,13 @@ pub(crate) async fn unreadable_pipelines_are_one_group(world: Arc<World>) -> Res
 pub(crate) async fn runs_that_share_a_claim_share_a_node(world: Arc<World>) -> Result<()> {
     let (space, lab) = Lab::in_space(&world, "shared", &ZONES).await?;
     space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
+    let workspaces = [template("source", IMMEDIATE), existing("cache", "cache")];
+    let tasks = [
+        held(task("clone", &[], &["source"])),
+        lasting(task("build", &["clone"], &["source", "cache"]), "2s"),
+    ];
     for name in ["first", "second", "third"] {
-        let run = lab.run(
-            name,
-            &[template("source", IMMEDIATE), existing("cache", "cache")],
-            &[
-                held(task("clone", &[], &["source"])),
-                lasting(task("build", &["clone"], &["source", "cache"]), "2s"),
-            ],
-        );
-        space.created(&run).await?;
+        space.created(&lab.run(name, &workspaces, &tasks)).await?;
     }
     // Only one node can mount the cache, and no run has ended.
     for name in ["first", "second", "third"] {
@@ -114,8 +111,8 @@ pub(crate) async fn runs_that_share_a_claim_share_a_node(world: Arc<World>) -> R
 pub(crate) async fn a_run_deleted_midway_leaves_nothing(world: Arc<World>) -> Result<()> {
     let (space, lab) = Lab::in_space(&world, "midway", &ZONES).await?;
     for mode in ["workspaces", "isolate-pipelinerun"] {
-        let run = after_clone(&lab, mode, IMMEDIATE, |clone| lasting(clone, "10m"));
-        space.created(&in_mode(run, mode)).await?;
+        let run = in_mode(clone_and_build(&lab, mode, IMMEDIATE), mode);
+        space.created(&with_first(run, |clone| lasting(clone, "10m"))).await?;
         space.in_phase(&format!("{mode}-clone-pod"), "Running").await?;
     }
     space.placed(2).await?;
@@ -128,8 +125,7 @@ pub(crate) async fn a_run_deleted_midway_leaves_nothing(world: Arc<World>) -> Re
 pub(crate) async fn a_run_made_again_under_its_old_name(world: Arc<World>) -> Result<()> {
     let (space, lab) = Lab::in_space(&world, "again", &ZONES).await?;
     let run = clone_and_build(&lab, "ci", WAITING);
-    let slow = after_clone(&lab, "ci", WAITING, |clone| lasting(clone, "10m"));
-    space.created(&slow).await?;
+    space.created(&with_first(run.clone(), |clone| lasting(clone, "10m"))).await?;
     space.in_phase("ci-clone-pod", "Running").await?;
     // A pod without a node would be deleted at once.
     space.placed(1).await?;
@@ -162,33 +158,22 @@ pub(crate) async fn a_claim_that_does_not_exist_yet(world: Arc<World>) -> Result
 pub(crate) async fn a_pipeline_that_does_not_exist(world: Arc<World>) -> Result<()> {
     let (space, lab) = Lab::in_space(&world, "nowhere", &["east"]).await?;
     space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
-    let mut run = lab.run("ci", &[existing("cache", "cache")], &[]);
-    let spec = run["spec"].as_object_mut().expect("a run has a spec");
-    spec.remove("pipelineSpec");
-    spec.insert("pipelineRef".to_owned(), json!({"name": "nowhere"}));
-    space.created(&run).await?;
-    same(&&*space.failed("ci").await?, &"no such Pipeline")?;
+    let run = lab.run("ci", &[existing("cache", "cache")], &[]);
+    let (run, _) = referring(run, &json!({"name": "nowhere"}));
+    let run = space.created(&run).await?;
+    let failed = space.succeeded("ci").await.err().context("it succeeded")?;
+    has(&failed.to_string(), &["failed: no such Pipeline"])?;
     // A pod of the failed run: a run that has ended has no group.
-    let run = space.runs().get("ci").await?;
     let mut spec = json!({"podTemplate": lab.way(), "workspaces": [existing("cache", "cache")]});
     spec["taskSpec"] = task("one", &[], &["cache"])["taskSpec"].take();
-    space
-        .created(&json!({
-            "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
-            "metadata": {
-                "name": "ci-one",
-                "labels": {"tekton.dev/pipelineTask": "one", "tekton.dev/pipelineRun": "ci"},
-                "ownerReferences": [{
-                    "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "ci",
-                    "uid": run.uid(), "controller": true,
-                }],
-            },
-            "spec": spec,
-        }))
-        .await?;
+    let mut task_run = object("tekton.dev/v1", "TaskRun", "ci-one", &spec);
+    task_run["metadata"]["labels"] =
+        json!({"tekton.dev/pipelineTask": "one", "tekton.dev/pipelineRun": "ci"});
+    task_run["metadata"]["ownerReferences"] = owned_by(&run);
+    space.created(&task_run).await?;
     space.in_phase("ci-one-pod", "Succeeded").await?;
     space.nobody_is_a_member().await?;
-    space.no_placeholder().await?;
+    same(&space.placeholders().await?.len(), &0)?;
     space.cleared(&["cache"]).await
 }
 
@@ -206,25 +191,5 @@ pub(crate) async fn names_at_their_limits(world: Arc<World>) -> Result<()> {
     space.succeeded(&run).await?;
     same(&space.task_pods().await?.len(), &2)?;
     space.together("").await?;
-    space.cleared(&[]).await
-}
-
-pub(crate) async fn a_run_of_many_tasks_and_workspaces(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("huge").await?;
-    let lab = Lab::new(&world, "huge", &ZONES).await?;
-    let names: Vec<_> = (0..25).map(|number| format!("w{number:02}")).collect();
-    let workspaces: Vec<_> = names.iter().map(|name| template(name, WAITING)).collect();
-    let tasks: Vec<Value> = (0..75)
-        .map(|number| {
-            let workspace = &names[number % 25];
-            task(&format!("{workspace}-t{}", number / 25), &[], &[workspace])
-        })
-        .collect();
-    space.created(&lab.run("ci", &workspaces, &tasks)).await?;
-    space.succeeded("ci").await?;
-    same(&space.task_pods().await?.len(), &75)?;
-    for name in &names {
-        space.together(&format!("ci-{name}-")).await?;
-    }
     space.cleared(&[]).await
 }

@@ -5,26 +5,25 @@
 //! of pods, an MPI cluster whose workers do not start. The key in its Secret was replaced. They are
 //! stored with their UIDs, from which the names of marks and placeholders are derived.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{DeleteParams, ListParams};
-use kube::{Api, ResourceExt as _};
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use testbed::workload;
 
-use crate::coschedule::group::group_of;
+use crate::controller::nodes::unmarked;
+use crate::coschedule::group::{GROUP, group_of};
 use crate::world::{Space, World, element, node, same, settled};
 
 const OBJECTS: &str = include_str!("upgrade/9cdd524.json");
 
-/// The pods and objects of the run: it goes on.
-fn is_of_run(name: &str) -> bool {
-    name.starts_with("image") || name.starts_with("affinity-assistant-e09fdbd6a9")
-}
+/// The run, which goes on, with its pods and objects; and a pod that the test replaces.
+const CHANGE: [&str; 3] = ["image", PLACEHOLDER, "read"];
+
+const PLACEHOLDER: &str = "affinity-assistant-e09fdbd6a9";
 
 /// For each kind, the parts that stay as they were recorded, beside UID and time of deletion. The text of a
 /// job's condition and its `witness` are of this release: the older one did not place jobs as a whole.
@@ -52,61 +51,51 @@ const STAYS: &[(&str, &[&str])] = &[
     ("Service", &["/spec/selector", "/metadata/ownerReferences"]),
 ];
 
-/// What differs from the recorded objects, but for the run and the pod `read`.
+/// What differs from the recorded objects, but for those that change.
 async fn differences(space: &Space, objects: &[Value]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for (kind, parts) in STAYS {
         let list = space.get(kind).await?;
-        let name = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
-        let present: BTreeMap<_, _> =
-            list["items"].as_array().into_iter().flatten().map(|it| (name(it), it)).collect();
-        let mut compared = 0;
-        for recorded in objects.iter().filter(|object| object["kind"] == *kind) {
-            let name = name(recorded);
-            let text = name.as_deref().context("a name")?;
-            if is_of_run(text) || text == "read" {
-                continue;
-            }
-            compared += 1;
-            let present = present.get(&name).copied().unwrap_or(&Value::Null);
-            let all = ["/metadata/uid", "/metadata/deletionTimestamp"];
-            for part in all.iter().chain(*parts) {
+        let items = list["items"].as_array().context("items")?;
+        let stays = |object: &&Value| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            object["kind"] == *kind && !CHANGE.iter().any(|start| name.starts_with(*start))
+        };
+        let recorded: Vec<&Value> = objects.iter().filter(stays).collect();
+        ensure!(!recorded.is_empty(), "no {kind} was recorded");
+        for recorded in recorded {
+            let name = &recorded["metadata"]["name"];
+            let is_it = |item: &&Value| item["metadata"]["name"] == *name;
+            let present = items.iter().find(is_it).unwrap_or(&Value::Null);
+            for part in ["/metadata/uid", "/metadata/deletionTimestamp"].iter().chain(*parts) {
                 let [was, is] = [recorded, present].map(|object| object.pointer(part));
                 if was != is {
-                    found.push(format!("{kind} {text}: {part} was {was:?}, is {is:?}"));
+                    found.push(format!("{kind} {name}: {part} was {was:?}, is {is:?}"));
                 }
             }
         }
-        ensure!(compared > 0, "no {kind} was recorded");
     }
     Ok(found)
 }
 
+/// All times in an object, with their text.
+fn times(value: &mut Value) -> Vec<(Timestamp, &mut String)> {
+    match value {
+        Value::Array(items) => items.iter_mut().flat_map(times).collect(),
+        Value::Object(fields) => fields.values_mut().flat_map(times).collect(),
+        Value::String(text) => text.parse().ok().map(|time| (time, text)).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// Moves all times so that the latest is the present: runs and pods have deadlines.
 fn move_to_now(objects: &mut [Value]) {
-    fn each(value: &mut Value, change: &mut impl FnMut(Timestamp) -> Timestamp) {
-        match value {
-            Value::Array(items) => items.iter_mut().for_each(|item| each(item, change)),
-            Value::Object(fields) => fields.values_mut().for_each(|field| each(field, change)),
-            Value::String(text) => {
-                if let Ok(time) = text.parse() {
-                    *text = change(time).to_string();
-                }
-            }
-            _ => {}
-        }
-    }
-    let mut latest = Timestamp::MIN;
-    for object in &mut *objects {
-        each(object, &mut |time| {
-            latest = latest.max(time);
-            time
-        });
-    }
+    let times: Vec<_> = objects.iter_mut().flat_map(times).collect();
+    let latest = times.iter().map(|(time, _)| *time).max().unwrap_or(Timestamp::MIN);
     // Whole seconds, as the API has them.
     let by = SignedDuration::from_secs(Timestamp::now().duration_since(latest).as_secs());
-    for object in objects {
-        each(object, &mut |time| time + by);
+    for (time, text) in times {
+        *text = (time + by).to_string();
     }
 }
 
@@ -128,21 +117,23 @@ pub(crate) async fn objects_of_an_older_release_are_taken_over(world: Arc<World>
     same(&pods.len(), &3)?;
     for (name, pod) in &pods {
         same(&node(pod).as_deref(), &Some("kept-7"))?;
-        same(&group_of(pod), &Some("affinity-assistant-e09fdbd6a9")).context(name.clone())?;
+        same(&group_of(pod), &Some(PLACEHOLDER)).context(name.clone())?;
     }
 
     // New pods join pools, groups and the job.
-    let of_pool = element("other", "new-alone", &[("host-pool", "alone")]);
-    let landed = space.node_of_new(&of_pool).await?;
-    ensure!(["kept-2", "kept-3"].contains(&&*landed), "new-alone is on {landed}");
-    let of_member = element("other", "new-second", &[("host-pool", "shared[1]")]);
-    same(&&*space.node_of_new(&of_member).await?, &"kept-1")?;
-    let of_job = element("trades", "read", &[]);
     space.delete("read").await?;
-    same(&&*space.node_of_new(&of_job).await?, &"kept-4")?;
     let mut of_group = element("other", "new-nightly", &[]);
-    of_group["metadata"]["annotations"] = json!({"stowplan.dev/coschedule-group": "nightly"});
-    same(&&*space.node_of_new(&of_group).await?, &"kept-6")?;
+    of_group["metadata"]["annotations"] = json!({GROUP: "nightly"});
+    let new: [(Value, &[&str]); 4] = [
+        (element("other", "new-alone", &[("host-pool", "alone")]), &["kept-2", "kept-3"]),
+        (element("other", "new-second", &[("host-pool", "shared[1]")]), &["kept-1"]),
+        (element("trades", "read", &[]), &["kept-4"]),
+        (of_group, &["kept-6"]),
+    ];
+    for (pod, nodes) in new {
+        let landed = space.node_of_new(&pod).await?;
+        ensure!(nodes.contains(&&*landed), "{pod} is on {landed}");
+    }
 
     same(&differences(&space, &objects).await?, &vec![])?;
     let events = space.events().await?.concat();
@@ -159,21 +150,12 @@ async fn cleared(space: &Space) -> Result<()> {
     space.world.run(&format!("delete namespace {} --wait=false", space.name)).await?;
     // No kubelet ends the workers that do not start, and a namespace's pods are deleted first.
     space.kubectl("delete pods --all --force --grace-period=0 --wait=false").await?;
-    let nodes: Api<Node> = Api::all(space.world.client.clone());
-    let left = async || {
-        let pods = space.pods().list(&ListParams::default()).await?.items.len();
-        let tagged = ListParams::default().labels("streams.ibm.com/hostpool=kept");
-        let mut marked = nodes.list(&tagged).await?.items;
-        marked.retain(|node| {
-            let has_label = node.labels().keys().any(|key| key.starts_with("pool.stowplan"));
-            has_label || node.spec.as_ref().is_some_and(|spec| spec.taints.is_some())
-        });
-        Ok((pods, marked.iter().map(|node| node.name_any()).collect::<Vec<_>>()))
-    };
-    let is_free = |(pods, marked): &(usize, Vec<String>)| *pods == 0 && marked.is_empty();
-    settled("the nodes of the older release to be free", left, is_free).await?;
+    let pods = async || space.names::<Pod>().await;
+    settled("the pods of the older release to be deleted", pods, Vec::is_empty).await?;
     for index in 0..8 {
-        space.world.plane.delete_node(&format!("kept-{index}")).await?;
+        let node = format!("kept-{index}");
+        unmarked(&space.world, &node).await?;
+        space.world.plane.delete_node(&node).await?;
     }
     Ok(())
 }

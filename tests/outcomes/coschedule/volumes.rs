@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
@@ -18,16 +16,15 @@ use testbed::workload;
 use crate::coschedule::group::group_of;
 use crate::coschedule::pipeline::{
     Lab, ZONES, claim, claims_of, clone_and_build, existing, in_mode, lasting, task, template,
-    with_policy,
 };
-use crate::world::{Space, World, has, run, same, settled};
+use crate::world::{Space, World, has, same, settled, with_policy};
 
 fn class(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.spec.as_ref()?.storage_class_name.as_deref()
 }
 
 async fn all_claims(space: &Space) -> Result<Vec<PersistentVolumeClaim>> {
-    Ok(space.claims().list(&ListParams::default()).await?.items)
+    Ok(space.api::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items)
 }
 
 pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Result<()> {
@@ -35,8 +32,7 @@ pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Resul
     for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
         let space = world.namespace("adopt").await?;
         let run = in_mode(clone_and_build(&lab, "ci", IMMEDIATE), mode);
-        let plan = ["plan", "--live", "-n", &space.name, "-f", "-"];
-        let preview = world.stowplan(&plan, &run.to_string()).await?;
+        let preview = space.stowplan("plan --live -f -", &run.to_string()).await?;
         let of_claim = format!("  claim of workspace source: storage class {WAITING}\n");
         let mode = format!("  mode {mode}\n");
         has(&preview.out, &[&mode, &of_claim, "  pods of clone, build:\n"])?;
@@ -52,19 +48,6 @@ pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Resul
     Ok(())
 }
 
-/// The class in which claims are parked, as `helm upgrade` makes it with `volumes: provision`.
-async fn parked_class(world: &Arc<World>) -> Result<()> {
-    let authority = BASE64.encode(world.installation.read().await.ca());
-    let mut helm = world.plane.helm();
-    helm.args(["template", "stowplan", concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan")])
-        .args(["--show-only", "templates/storageclass.yaml"])
-        .args(["--set", "policy.coschedule.volumes=provision"])
-        .args(["--set-string", &format!("tls.caBundle={authority},image.repository=stowplan")]);
-    let rendered = run(helm, &[], "").await?.succeeded()?;
-    let said = world.kubectl(&["apply", "-f", "-"], &rendered).await?.succeeded()?;
-    has(&said, &["stowplan-parked"])
-}
-
 /// The claims of a namespace that end so and are not being deleted.
 async fn staying(space: &Space, end: &str) -> Result<BTreeSet<String>> {
     let claims = all_claims(space).await?;
@@ -75,8 +58,11 @@ async fn staying(space: &Space, end: &str) -> Result<BTreeSet<String>> {
 
 pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> Result<()> {
     let lab = Lab::new(&world, "provision", &ZONES).await?;
-    parked_class(&world).await?;
-    with_policy(&world, json!({"volumes": "provision"}), async || {
+    // The class in which claims are parked, as `helm upgrade` makes it.
+    let values = "image.repository=stowplan,policy.coschedule.volumes=provision";
+    let rendered = world.rendered("storageclass", values).await?;
+    has(&world.apply(&rendered).await?, &["stowplan-parked"])?;
+    with_policy(&world, json!({"coschedule": {"volumes": "provision"}}), async || {
         for (mode, clean, stay) in [
             ("workspaces", "no", true),
             ("workspaces", "true", false),
@@ -138,11 +124,11 @@ pub(crate) async fn volumes_in_two_zones_split_a_run(world: Arc<World>) -> Resul
     for name in ["a", "b"] {
         space.created(&claim(name, IMMEDIATE, "ReadWriteOnce")).await?;
     }
-    let volumes = async || {
-        let claims = all_claims(&space).await?;
-        Ok(claims.into_iter().filter_map(|it| it.spec?.volume_name).count())
+    let claims = async || all_claims(&space).await;
+    let is_bound = |claim: &PersistentVolumeClaim| {
+        claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some())
     };
-    settled("the claims to be bound", volumes, |bound| *bound == 2).await?;
+    settled("the claims to be bound", claims, |claims| claims.iter().all(is_bound)).await?;
     let run = |name: &str, tasks: &[_]| {
         in_mode(lab.run(name, &[existing("a", "a"), existing("b", "b")], tasks), "pipelineruns")
     };
@@ -164,13 +150,12 @@ pub(crate) async fn volumes_that_come_to_lie_apart_split_a_run(world: Arc<World>
     let (space, lab) = Lab::in_space(&world, "apart", &ZONES).await?;
     // The class binds at once and has no sibling that waits: the zones of the volumes become known
     // only when the placeholder exists, or a moment before.
-    space
-        .created(&json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "apart"},
-            "provisioner": "testbed.stowplan.dev/zonal", "parameters": {"kind": "apart"},
-            "volumeBindingMode": "Immediate",
-        }))
-        .await?;
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "apart"},
+        "provisioner": "testbed.stowplan.dev/zonal", "parameters": {"kind": "apart"},
+        "volumeBindingMode": "Immediate",
+    });
+    space.created(&class).await?;
     let workspaces = [template("a", "apart"), template("b", "apart")];
     space.created(&in_mode(lab.run("ci", &workspaces, &crossed()), "pipelineruns")).await?;
     is_split(&space).await?;
@@ -184,18 +169,15 @@ pub(crate) async fn a_claim_that_a_task_makes_known(world: Arc<World>) -> Result
         space.created(&claim("made", LOCAL, "ReadWriteOnce")).await?;
         let mut make = lasting(task("make", &[], &["source"]), "2s");
         make["taskSpec"]["metadata"]["annotations"][RESULTS] = json!(r#"{"claim": "made"}"#);
-        let both: &[&str] = &["source", "later"];
-        let run = lab.run(
-            "ci",
-            &[template("source", WAITING), existing("later", "$(tasks.make.results.claim)")],
-            &[
-                make,
-                task("a", &["make"], both),
-                task("b", &["make"], &["later"]),
-                task("c", &["a"], both),
-            ],
-        );
-        space.created(&in_mode(run, mode)).await?;
+        let workspaces =
+            [template("source", WAITING), existing("later", "$(tasks.make.results.claim)")];
+        let tasks = [
+            make,
+            task("a", &["make"], &["source", "later"]),
+            task("b", &["make"], &["later"]),
+            task("c", &["a"], &["source", "later"]),
+        ];
+        space.created(&in_mode(lab.run("ci", &workspaces, &tasks), mode)).await?;
         space.placed(1).await?;
         for pod in space.placeholder_pods().await? {
             ensure!(claims_of(&pod).iter().all(|it| !it.contains("$(")), "{:?}", claims_of(&pod));

@@ -16,7 +16,7 @@ pub(crate) const LEADER_OF: &str = "katalyst.stowplan.dev/leader-of";
 pub(crate) const LET_GO: &str = "katalyst.stowplan.dev/let-go";
 pub(crate) const NUMA_ZONES: &str = "stowplan.dev/numa-zones";
 
-/// The taint of the nodes of one test, which keeps the pods of `examples/` off them.
+/// The taint of the nodes of one test, which keeps other pods off them.
 const TAINT: &str = "test";
 
 /// The NUMA nodes of a small machine: two sockets with one each.
@@ -151,8 +151,7 @@ impl Rig {
         let node = &self.nodes[index];
         let label = async || Ok(self.space.world.plane.node_labels(node).await?.remove(NUMA_ZONES));
         let what = format!("the label of {node} to be {wanted:?}");
-        settled(&what, label, |value| value.as_deref() == wanted).await?;
-        Ok(())
+        settled(&what, label, |value| value.as_deref() == wanted).await.map(drop)
     }
 
     /// Waits until a pod has no gate.
@@ -164,16 +163,9 @@ impl Rig {
 
     /// Waits until a pod runs; returns it with its node.
     pub(crate) async fn runs(&self, name: &str) -> Result<(Pod, String)> {
-        let look = async || {
-            let pod = self.space.pods().get(name).await?;
-            let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
-            Ok((node(&pod), phase))
-        };
-        let is_running = |(node, phase): &(Option<String>, Option<String>)| {
-            node.is_some() && phase.as_deref() == Some("Running")
-        };
-        let (node, _) = settled(&format!("{name} to run"), look, is_running).await?;
-        Ok((self.space.pods().get(name).await?, node.context("it has no node")?))
+        let pod = self.space.in_phase(name, "Running").await?;
+        let node = node(&pod).context("it has no node")?;
+        Ok((pod, node))
     }
 
     /// Waits until these pods run, all on one node.

@@ -4,7 +4,6 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
-use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 
@@ -22,11 +21,7 @@ pub(crate) fn template(cluster: &str, role: &str, more: &[(&str, &str)], duratio
         "testbed.stowplan.dev/duration": duration,
     });
     for (key, value) in more {
-        let key = match key.contains('/') {
-            true => (*key).to_owned(),
-            false => format!("mpi.stowplan.dev/{key}"),
-        };
-        annotations[key] = json!(value);
+        annotations[format!("mpi.stowplan.dev/{key}")] = json!(value);
     }
     let mut container =
         json!({"name": "main", "image": "mpi", "securityContext": {"runAsUser": 0}});
@@ -82,14 +77,13 @@ impl Space {
     }
 
     /// Waits until all workers of a cluster run.
-    pub(crate) async fn workers_run(&self, cluster: &str, count: usize) -> Result<Vec<Pod>> {
+    pub(crate) async fn workers_run(&self, cluster: &str, count: usize) -> Result<()> {
         let workers = async || {
             let pods = self.of_role(cluster, "worker").await?;
             Ok(pods.iter().map(is_ready).collect::<Vec<_>>())
         };
         let what = format!("{count} workers of {cluster} to be Ready");
-        settled(&what, workers, |ready| *ready == vec![true; count]).await?;
-        self.of_role(cluster, "worker").await
+        settled(&what, workers, |ready| *ready == vec![true; count]).await.map(drop)
     }
 
     /// Waits until the launcher of a cluster exists and is gated.
@@ -108,13 +102,14 @@ impl Space {
             ensure!(status.failed.unwrap_or_default() == 0, "a pod of {job} has failed");
             Ok(status)
         };
-        settled(&format!("Job {job} to succeed"), status, |it| it.succeeded >= Some(1)).await?;
-        Ok(())
+        settled(&format!("Job {job} to succeed"), status, |it| it.succeeded >= Some(1))
+            .await
+            .map(drop)
     }
 
     /// What `check` says about a cluster.
     pub(crate) async fn check_says(&self, cluster: &str, words: &str) -> Result<()> {
-        has(&self.stowplan(&format!("check mpi/{cluster}")).await?.out, &[words])
+        has(&self.stowplan(&format!("check mpi/{cluster}"), "").await?.out, &[words])
     }
 
     /// The values of a cluster's ConfigMap.
@@ -128,24 +123,21 @@ impl Space {
         has(&self.event(&format!("{kind}/"), reason).await?, words)
     }
 
-    /// Deletes the workloads, and waits until everything that was made for a cluster is deleted.
-    pub(crate) async fn nothing_left(&self, cluster: &str) -> Result<()> {
+    /// Deletes the workloads, and waits until everything that was made for their clusters is deleted.
+    pub(crate) async fn nothing_left(&self) -> Result<()> {
         let background = DeleteParams::background();
         let all = ListParams::default();
         self.api::<Job>().delete_collection(&background, &all).await?;
         self.api::<StatefulSet>().delete_collection(&background, &all).await?;
         let left = async || {
-            let pods = self.pods().list(&all).await?.items;
-            let mut left: Vec<String> = pods.iter().map(|pod| pod.name_any()).collect();
-            let service = self.api::<Service>().get_opt(cluster).await?;
-            left.extend(service.map(|it| it.name_any()));
-            let map = self.api::<ConfigMap>().get_opt(&format!("{cluster}-mpi")).await?;
-            left.extend(map.map(|it| it.name_any()));
-            let secret = self.api::<Secret>().get_opt(&format!("{cluster}-ssh")).await?;
-            left.extend(secret.map(|it| it.name_any()));
+            let mut left = self.names::<Pod>().await?;
+            left.extend(self.names::<Service>().await?);
+            left.extend(self.names::<Secret>().await?);
+            left.extend(self.names::<ConfigMap>().await?);
+            // Kubernetes makes one in each namespace.
+            left.retain(|name| name != "kube-root-ca.crt");
             Ok(left)
         };
-        settled(&format!("nothing of {cluster} to be left"), left, Vec::is_empty).await?;
-        Ok(())
+        settled("nothing of the clusters to be left", left, Vec::is_empty).await.map(drop)
     }
 }

@@ -5,33 +5,18 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::json;
 
 use crate::mpi::cluster::{LOST, launcher, worker_job, worker_set};
-use crate::world::{Space, World, appears, node, same, settled};
-
-/// Lets workers run that have a node and do not start.
-async fn start_workers(space: &Space, cluster: &str, count: usize) -> Result<()> {
-    let nodes = async || {
-        let pods = space.of_role(cluster, "worker").await?;
-        Ok(pods.iter().filter_map(node).count())
-    };
-    settled("the workers to have nodes", nodes, |bound| *bound == count).await?;
-    for pod in space.of_role(cluster, "worker").await? {
-        let start = json!({"metadata": {"annotations": {LOST: null}}});
-        space.change::<Pod>(&pod.name_any(), start).await?;
-    }
-    Ok(())
-}
+use crate::world::{Space, World, appears, object, one_of, same, settled};
 
 /// Waits until the pods of the workers are deleted.
 async fn no_workers(space: &Space, cluster: &str) -> Result<()> {
     let workers = async || Ok(space.of_role(cluster, "worker").await?.len());
-    settled("the workers to be deleted", workers, |count| *count == 0).await?;
-    Ok(())
+    settled("the workers to be deleted", workers, |count| *count == 0).await.map(drop)
 }
 
 /// Waits until the ConfigMap records the UID of the Secret; returns its version.
@@ -47,20 +32,18 @@ async fn recorded(space: &Space, cluster: &str) -> Result<Option<String>> {
 
 pub(crate) async fn a_job_and_a_stateful_set(world: Arc<World>) -> Result<()> {
     let space = world.namespace("seed").await?;
-    let clean = [("clean-up", "workers")];
-    space.created(&launcher("pi-launcher", "pi", &clean)).await?;
-    let own = [("slots", "3"), (LOST, "true")];
-    space.created(&worker_set("pi-workers", "pi", 3, &own)).await?;
+    space.created(&launcher("pi-launcher", "pi", &[("clean-up", "workers")])).await?;
+    let mut workers = worker_set("pi-workers", "pi", 3, &[("slots", "3")]);
+    workers["spec"]["template"]["metadata"]["annotations"][LOST] = json!("true");
+    space.created(&workers).await?;
 
     let service: Service = space.found("pi").await?;
     let spec = service.spec.context("a Service without a spec")?;
     same(&spec.cluster_ip.as_deref(), &Some("None"))?;
     same(&spec.publish_not_ready_addresses, &Some(true))?;
-    let lines = |domain: &str| -> String {
-        let host = |index| format!("pi-workers-{index}.pi.{}.svc.{domain}", space.name);
-        (0..3).map(|index| format!("{} slots=3\n", host(index))).collect()
-    };
-    same(&space.file("pi", "hostfile").await?, &lines("cluster.local"))?;
+    let domain = format!("pi.{}.svc.cluster.local", space.name);
+    let line = |index| format!("pi-workers-{index}.{domain} slots=3\n");
+    same(&space.file("pi", "hostfile").await?, &(0..3).map(line).collect())?;
     let secret: Secret = space.found("pi-ssh").await?;
     same(&secret.immutable, &Some(true))?;
     same(&secret.type_.as_deref(), &Some("kubernetes.io/ssh-auth"))?;
@@ -71,10 +54,7 @@ pub(crate) async fn a_job_and_a_stateful_set(world: Arc<World>) -> Result<()> {
     recorded(&space, "pi").await?;
     let map: ConfigMap = space.found("pi-mpi").await?;
     let owners = secret.metadata.owner_references.unwrap_or_default();
-    same(
-        &owners.iter().map(|of| of.uid.clone()).collect::<Vec<_>>(),
-        &map.metadata.uid.into_iter().collect(),
-    )?;
+    same(&one_of(owners.into_iter().map(|of| of.uid))?, &map.metadata.uid.unwrap_or_default())?;
 
     // The launcher waits for the workers, and then succeeds at its first attempt.
     let gated = space.gated_launcher("pi").await?;
@@ -84,7 +64,10 @@ pub(crate) async fn a_job_and_a_stateful_set(world: Arc<World>) -> Result<()> {
     space.check_says("pi", "0 of 3 workers Ready").await?;
     // It is gated while workers are not Ready.
     space.gated_launcher("pi").await?;
-    start_workers(&space, "pi", 3).await?;
+    // Lets workers run that have a node and do not start.
+    let workers = "mpi.stowplan.dev/role=worker";
+    space.nodes_of_all(workers, 3).await?;
+    space.kubectl(&format!("annotate pods -l {workers} {LOST}-")).await?;
     space.job_succeeded("pi-launcher").await?;
     let note = space.event("Pod/", "WorkersReady").await?;
     same(&&*note, &"all 3 workers are Ready and have DNS names")?;
@@ -102,7 +85,7 @@ pub(crate) async fn a_job_and_a_stateful_set(world: Arc<World>) -> Result<()> {
     let again = json!({"spec": {"replicas": 2, "template": template}});
     space.change::<StatefulSet>("pi-workers", again).await?;
     space.workers_run("pi", 2).await?;
-    space.nothing_left("pi").await
+    space.nothing_left().await
 }
 
 pub(crate) async fn an_indexed_job_that_is_suspended_and_resumed(world: Arc<World>) -> Result<()> {
@@ -139,7 +122,7 @@ pub(crate) async fn an_indexed_job_that_is_suspended_and_resumed(world: Arc<Worl
     let workers: Job = space.found("w").await?;
     same(&workers.spec.and_then(|spec| spec.suspend), &Some(true))?;
     space.told("Job", "WorkersStopped", &[]).await?;
-    space.nothing_left("c").await
+    space.nothing_left().await
 }
 
 /// Each has its own key and its own hosts; in the second one the launcher is a host, too.
@@ -160,8 +143,7 @@ pub(crate) async fn two_clusters_in_one_namespace(world: Arc<World>) -> Result<(
         keys.push(secret.data.unwrap_or_default()["ssh-privatekey"].0.clone());
     }
     ensure!(keys[0] != keys[1], "each cluster has a key of its own");
-    space.nothing_left("a").await?;
-    space.nothing_left("b").await
+    space.nothing_left().await
 }
 
 /// Everything that is written for a cluster is written once, however many workers it has.
@@ -205,9 +187,8 @@ pub(crate) async fn a_foreign_secret_is_left_alone(world: Arc<World>) -> Result<
 
 pub(crate) async fn a_foreign_service_is_left_alone(world: Arc<World>) -> Result<()> {
     let space = world.namespace("service").await?;
-    let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "c"},
-        "spec": {"clusterIP": "None", "selector": {"app": "other"}}});
-    space.created(&foreign).await?;
+    let spec = json!({"clusterIP": "None", "selector": {"app": "other"}});
+    space.created(&object("v1", "Service", "c", &spec)).await?;
     space.created(&worker_job("w", "c", 1, &[])).await?;
     space.created(&launcher("l", "c", &[])).await?;
     space.told("Pod", "ObjectNotMade", &["needs a Service c"]).await?;

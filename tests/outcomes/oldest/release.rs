@@ -41,9 +41,9 @@ pub(crate) async fn the_policies_of_the_chart_hold(world: Arc<World>) -> Result<
     let running = world.installation.read().await;
     let space = world.namespace("policies").await?;
     space.created(&pod("plain", &json!({}))).await?;
-    let toleration = r#"[{"op": "add", "path": "/spec/tolerations/-", "value": {"key": "stowplan.dev/exclusive", "operator": "Exists"}}]"#;
-    let pod = ["-n", &*space.name, "patch", "pod", "plain", "--type=json", "-p", toleration];
-    let added = world.kubectl(&pod, "").await?;
+    let toleration = json!({"key": "stowplan.dev/exclusive", "operator": "Exists"});
+    let add = json!([{"op": "add", "path": "/spec/tolerations/-", "value": toleration}]);
+    let added = space.patch("pod/plain", "json", &add).await?;
     added.refused_with(&["ValidatingAdmissionPolicy 'stowplan-tolerations'"])?;
 
     let key = ["-n", &*space.name, "annotate", "pod", "plain", "streams.ibm.com/host=east"];

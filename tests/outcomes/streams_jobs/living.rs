@@ -3,9 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::Node;
-use kube::api::DeleteParams;
-use kube::{Api, ResourceExt as _};
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use stowplan::testing::systems::streams::api::host_pool::MemberState;
 use stowplan::testing::systems::streams::kinds::streams_job::closure::host_pool_name;
@@ -50,12 +48,11 @@ impl Living {
     pub(crate) async fn new(world: &Arc<World>, number: usize, model: Model) -> Result<Self> {
         let mut nodes = Vec::new();
         for (index, node) in model.nodes.iter().enumerate() {
-            let labels = node_labels(node);
-            let labels = labels.as_object().into_iter().flatten();
-            let spec = NodeSpec::new(&format!("job-{number}-hh{index}"));
-            nodes.push(labels.fold(spec, |spec, (key, value)| {
-                spec.label(key, value.as_str().unwrap_or_default())
-            }));
+            let mut spec = NodeSpec::new(&format!("job-{number}-hh{index}"));
+            for (key, value) in node_labels(node).as_object().into_iter().flatten() {
+                spec = spec.label(key, value.as_str().unwrap_or_default());
+            }
+            nodes.push(spec);
         }
         world.plane.add_nodes(&nodes).await?;
         let space = world.namespace("job").await?;
@@ -82,9 +79,8 @@ impl Living {
                     pools.insert("shared".to_owned(), spec);
                 }
                 Others::ExclusivePool => {
-                    let spec =
-                        json!({"hosts": [self.node_name(number)], "exclusivity": "Exclusive"});
-                    pools.insert(name, spec);
+                    let hosts = [self.node_name(number)];
+                    pools.insert(name, json!({"hosts": hosts, "exclusivity": "Exclusive"}));
                 }
             }
         }
@@ -116,8 +112,7 @@ impl Living {
         let mut left: Vec<usize> = (0..self.model.elements.len()).collect();
         for created in 0..self.model.elements.len() {
             if let Some(loss) = loss.filter(|loss| loss.after == created) {
-                let nodes: Api<Node> = Api::all(self.space.world.client.clone());
-                nodes.delete(&self.node_name(loss.node), &DeleteParams::default()).await?;
+                self.space.world.plane.delete_node(&self.node_name(loss.node)).await?;
                 self.model.nodes[loss.node].is_lost = true;
             }
             let choice = usize::from(choices[created % choices.len()]);
@@ -168,10 +163,8 @@ impl Living {
             let status = pools.iter().find(|pool| pool.name_any() == name);
             let recorded = status.and_then(|pool| pool.status.as_ref()).map(|it| &it.members);
             for member in recorded.into_iter().flatten() {
-                if let Some(node) =
-                    find(&member.node).filter(|_| member.state != MemberState::Vacant)
-                {
-                    members[member.index as usize] = Some(node);
+                if member.state != MemberState::Vacant {
+                    members[member.index as usize] = find(&member.node);
                 }
             }
         }

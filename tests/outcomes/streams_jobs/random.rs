@@ -1,9 +1,6 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::api::DeleteParams;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -32,9 +29,8 @@ pub(crate) fn numbers(seed: u64) -> Result<(u64, TestRng)> {
 
 /// Random jobs, of which a third lose a node.
 pub(crate) async fn every_possible_job_runs_whole(world: Arc<World>) -> Result<()> {
-    let nodes: Api<Node> = Api::all(world.client.clone());
     // Its pods are no part of the models.
-    nodes.delete("node-1", &DeleteParams::default()).await?;
+    world.plane.delete_node("node-1").await?;
     let jobs = number("STOWPLAN_JOBS")?.map_or(JOBS, |jobs| usize::try_from(jobs).unwrap_or(JOBS));
     let (seed, rng) = numbers(135)?;
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
