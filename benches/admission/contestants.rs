@@ -4,9 +4,8 @@
 //! crate's own TLS configuration, and nothing else. They have no limits, deadlines, spans or
 //! metrics; what ours spends on those is in its figure, and counts against it.
 
-use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -50,40 +49,36 @@ impl Contestant {
     }
 
     /// The program and its arguments.
-    fn command(self, trust: &Trust) -> anyhow::Result<(OsString, Vec<OsString>)> {
-        let file = |name: &str| trust.folder.path().join(name).into_os_string();
+    fn command(self, trust: &Trust) -> anyhow::Result<Command> {
+        let folder = trust.folder.path();
         let role = match self {
             Self::Constant => "role:constant",
             Self::Scan => "role:scan",
             Self::Value => "role:value",
             Self::Ours => {
-                std::fs::write(file("cluster.yaml"), world::documents())?;
-                let arguments = [
-                    ("--namespace", "stowplan-system".into()),
-                    ("--listen", "127.0.0.1:0".into()),
-                    ("--admin-listen", "127.0.0.1:0".into()),
-                    ("--tls-cert", file("tls.crt")),
-                    ("--tls-key", file("tls.key")),
-                    ("--cluster", file("cluster.yaml")),
-                ];
-                let arguments = arguments.into_iter().flat_map(|(key, value)| [key.into(), value]);
-                let arguments = ["webhook".into()].into_iter().chain(arguments).collect();
-                return Ok((env!("CARGO_BIN_EXE_stowplan").into(), arguments));
+                std::fs::write(folder.join("cluster.yaml"), world::documents())?;
+                let mut command = Command::new(env!("CARGO_BIN_EXE_stowplan"));
+                command.args(["webhook", "--namespace=stowplan-system"]);
+                command.args(["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"]);
+                command.arg("--tls-cert").arg(folder.join("tls.crt"));
+                command.arg("--tls-key").arg(folder.join("tls.key"));
+                command.arg("--cluster").arg(folder.join("cluster.yaml"));
+                return Ok(command);
             }
         };
-        Ok((std::env::current_exe()?.into(), vec![role.into(), trust.folder.path().into()]))
+        let mut copy = Command::new(std::env::current_exe()?);
+        copy.arg(role).arg(folder);
+        Ok(copy)
     }
 
     /// Starts it; ended when the result is dropped.
     pub(crate) fn start(self, trust: &Trust, counted: bool) -> anyhow::Result<Server> {
-        let (program, arguments) = self.command(trust)?;
+        let mut command = self.command(trust)?;
         let (counter, mut child) = if counted {
-            let (counter, child) = Counter::start(&program, arguments, Stdio::null())?;
+            let (counter, child) = Counter::start(&command, Stdio::null())?;
             (Some(counter), child)
         } else {
-            let mut command = Command::new(program);
-            command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
-            (None, command.spawn()?)
+            (None, command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
         };
         let stdout = child.stdout.take().context("standard output is piped")?;
         let mut server = Server { child, counter, address: ([127, 0, 0, 1], 0).into() };
@@ -158,7 +153,9 @@ pub(crate) fn play(role: &str, folder: &Path) -> anyhow::Result<()> {
         "role:value" => value,
         _ => bail!("{role} is not a part"),
     };
-    server::serve(([127, 0, 0, 1], 0).into(), folder, answer)
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    println!("listening on https://{}", listener.local_addr()?);
+    server::serve(listener, folder, answer)
 }
 
 const CONSTANT: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"0f0e7d9c-6b0a-4a53-9d3c-2f3a7a5b8c11","allowed":true}}"#;
@@ -187,14 +184,15 @@ fn value(body: &[u8]) -> anyhow::Result<Vec<u8>> {
     let review: Value = serde_json::from_slice(body)?;
     let object = &review["request"]["object"];
     let patch = json_patch::diff(object, &changed(object));
-    let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
+    let mut answer = json!({
+        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+        "response": {"uid": review["request"]["uid"], "allowed": true},
+    });
     if !patch.0.is_empty() {
-        response["patchType"] = json!("JSONPatch");
-        response["patch"] = json!(STANDARD.encode(serde_json::to_vec(&patch)?));
+        answer["response"]["patchType"] = json!("JSONPatch");
+        answer["response"]["patch"] = json!(STANDARD.encode(serde_json::to_vec(&patch)?));
     }
-    Ok(serde_json::to_vec(
-        &json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}),
-    )?)
+    Ok(serde_json::to_vec(&answer)?)
 }
 
 /// A clone of the pod with what its annotations ask for, in the customary way: no look-up, no

@@ -6,29 +6,21 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
 
-#[path = "../common/answers.rs"]
-mod answers;
-#[path = "../common/callgrind.rs"]
-mod callgrind;
 mod client;
+#[path = "../common/common.rs"]
+mod common;
 mod contestants;
 mod growth;
 mod memory;
-#[path = "../common/player.rs"]
-mod player;
-#[path = "../common/process.rs"]
-mod process;
 mod requests;
 mod reviews;
-#[path = "../common/server.rs"]
-mod server;
-#[path = "../common/table.rs"]
-mod table;
 mod world;
 
 use std::time::Instant;
 
 use clap::Parser;
+
+use common::{answers, callgrind, objects, player, process, server, table};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -82,18 +74,12 @@ fn main() -> anyhow::Result<()> {
     };
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     let started = Instant::now();
-    let valgrind = callgrind::version();
-    match &valgrind {
-        Some(version) => println!("instructions: {version}, user space only"),
-        None => println!(
-            "valgrind is not installed: instructions are not counted, time is shown as information"
-        ),
-    }
+    let counted = callgrind::announce();
     println!("extent: {extent:?}");
     if wanted("requests") {
-        requests::measure(extent, valgrind.is_some())?;
+        requests::measure(extent, counted)?;
     }
-    if wanted("growth") && valgrind.is_some() {
+    if wanted("growth") && counted {
         growth::measure(quick)?;
     }
     if wanted("memory") {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use stowplan::testing::view::View;
+use testbed::command;
 
 use crate::client::{Connection, Trust};
 use crate::contestants::Contestant;
@@ -34,13 +35,11 @@ fn objects() -> anyhow::Result<()> {
         let slope = |kind: &str| {
             let mut held = [0.0; 2];
             for (held, size) in held.iter_mut().zip(SIZES) {
-                let output = Command::new(std::env::current_exe()?)
-                    .args(["role:memory", kind, &size.to_string()])
-                    .output()?;
-                ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-                *held = String::from_utf8(output.stdout)?.trim().parse::<f64>()?;
+                let mut copy = Command::new(std::env::current_exe()?);
+                let text = command::text(copy.args(["role:memory", kind, &size.to_string()]))?;
+                *held = text.trim().parse::<f64>()?;
             }
-            Ok::<_, anyhow::Error>((held[1] - held[0]) / (SIZES[1] - SIZES[0]) as f64)
+            anyhow::Ok((held[1] - held[0]) / (SIZES[1] - SIZES[0]) as f64)
         };
         table.row(label, [count(slope(kind)?), count(slope(&format!("{kind}+"))?)]);
     }

@@ -2,14 +2,14 @@
 
 use std::net::Ipv4Addr;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 use stowplan::testing::api;
-use stowplan::testing::systems;
 use stowplan::testing::systems::coschedule::keys;
 use stowplan::testing::systems::coschedule::kinds::pipeline_run::claim_name;
 use stowplan::testing::systems::streams::kinds::streams_pod::{COLOCATION_PREFIX, JOB};
 use stowplan::testing::view::{Object, Scope, View};
+
+use crate::objects::read;
 
 /// The namespace of every pod here.
 pub(crate) const NAMESPACE: &str = "streams-apps";
@@ -38,7 +38,8 @@ pub(crate) fn documents() -> String {
 pub(crate) fn view() -> anyhow::Result<View> {
     let mut view = View::default();
     for document in documents().split("---\n").filter(|text| !text.is_empty()) {
-        view.apply(read(serde_json::from_str(document)?, Scope::File)?);
+        let node: Value = serde_json::from_str(document)?;
+        view.apply(read(&node, Scope::File)?);
     }
     Ok(view)
 }
@@ -57,7 +58,7 @@ pub(crate) fn grown(count: usize) -> anyhow::Result<View> {
         ("tagged", json!({"tags": ["infiniband", "blue"]})),
         ("torn", json!({"tags": ["blue", "green"]})),
     ] {
-        show(&mut view, host_pool(name, &spec))?;
+        show(&mut view, &host_pool(name, &spec))?;
     }
     for index in 0..4 {
         add_mate(&mut view, index, Some(&format!("member-{index}")))?;
@@ -71,7 +72,7 @@ pub(crate) fn literal_pool(view: &mut View, count: usize) -> anyhow::Result<()> 
         view.apply(object("node", index)?);
     }
     let hosts: Vec<_> = (0..count).map(node_name).collect();
-    show(view, host_pool("literal", &json!({"hosts": hosts})))
+    show(view, &host_pool("literal", &json!({"hosts": hosts})))
 }
 
 /// Adds a pod of the job and of the colocation group of the pods that are reviewed. All are on one
@@ -82,7 +83,7 @@ pub(crate) fn add_mate(view: &mut View, index: usize, name: Option<&str>) -> any
         pod["metadata"]["name"] = json!(name);
     }
     pod["spec"]["nodeName"] = json!(node_name(3));
-    show(view, pod)
+    show(view, &pod)
 }
 
 /// The StreamsJob that the pods under review join: `count` elements, four to a colocation group,
@@ -110,7 +111,7 @@ pub(crate) fn job(view: &mut View, count: usize, accepted: bool) -> anyhow::Resu
             "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
         }]});
     }
-    show(view, job)
+    show(view, &job)
 }
 
 /// Adds the run of the recorded reviews of Tekton, and this many `others`, each with two TaskRuns, a
@@ -127,7 +128,7 @@ pub(crate) fn runs(
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
             "provisioner": "example.com/disk", "volumeBindingMode": binding,
         });
-        show(view, class)?;
+        show(view, &class)?;
     }
     let own = "714703e8-aaf3-4e69-84d4-5f4899ac63ad";
     let task_runs = [("fetch", "ea4a8627-9ac7-4817-bafe-57d289e1b3db".to_owned())];
@@ -164,53 +165,41 @@ fn run(
         "controller": true, "blockOwnerDeletion": true,
     }]);
     // Shows an object of the run, as the webhook keeps it.
-    let mut add = |kind: &str, name: &str, uid: &str, more: Value| -> anyhow::Result<()> {
-        let version = match kind {
-            "StatefulSet" => "apps/v1",
-            "PersistentVolumeClaim" => "v1",
-            _ => "tekton.dev/v1",
-        };
+    let mut add = |version: &str, kind: &str, name: &str, uid: &str, more: Value| {
         let mut document = json!({"apiVersion": version, "kind": kind, "metadata": {
             "name": name, "namespace": "ci", "uid": uid, "resourceVersion": "1",
-            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "creationTimestamp": "2026-01-01T00:00:00Z", "ownerReferences": owner,
         }});
-        if kind != "PipelineRun" {
-            document["metadata"]["ownerReferences"] = owner.clone();
-        }
-        for (key, value) in more.as_object().into_iter().flatten() {
-            match key.as_str() {
-                "spec" => document["spec"] = value.clone(),
-                key => document["metadata"][key] = value.clone(),
-            }
-        }
-        show(view, document)
+        json_patch::merge(&mut document, &more);
+        show(view, &document)
     };
-    let spec = json!({
+    let run = json!({"metadata": {"ownerReferences": null}, "spec": {
         "workspaces": (0..workspaces).map(workspace).collect::<Vec<_>>(),
         "pipelineSpec": {"tasks": (0..tasks).map(task).collect::<Vec<_>>()},
-    });
-    add("PipelineRun", name, uid, json!({"spec": spec}))?;
+    }});
+    add("tekton.dev/v1", "PipelineRun", name, uid, run)?;
     for (task, uid) in task_runs {
-        let labels = json!({"tekton.dev/pipelineTask": task});
-        add("TaskRun", &format!("{name}-{task}"), uid, json!({"labels": labels}))?;
+        let more = json!({"metadata": {"labels": {"tekton.dev/pipelineTask": task}}});
+        add("tekton.dev/v1", "TaskRun", &format!("{name}-{task}"), uid, more)?;
     }
     let claim = claim_name(None, "source", uid);
     let spec = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "fast-wait"});
     let of_claim = format!("claim-{uid}");
-    add("PersistentVolumeClaim", &claim, &of_claim, json!({"spec": spec}))?;
+    add("v1", "PersistentVolumeClaim", &claim, &of_claim, json!({"spec": spec}))?;
     let placeholder = keys::of_run(uid, "source");
     let volume = json!({"name": "source", "persistentVolumeClaim": {"claimName": claim}});
-    let of_set = json!({
-        "labels": {keys::PLACEHOLDER: placeholder},
-        "annotations": {
-            keys::RECORD: r#"{"key":"source","workspaces":["source"]}"#, keys::MODE: "workspaces",
+    let record = r#"{"key":"source","workspaces":["source"]}"#;
+    let set = json!({
+        "metadata": {
+            "labels": {keys::PLACEHOLDER: placeholder},
+            "annotations": {keys::RECORD: record, keys::MODE: "workspaces"},
         },
         "spec": {
             "serviceName": "", "selector": {},
             "template": {"spec": {"containers": [], "volumes": [volume]}},
         },
     });
-    add("StatefulSet", &placeholder, &format!("set-{uid}"), of_set)
+    add("apps/v1", "StatefulSet", &placeholder, &format!("set-{uid}"), set)
 }
 
 /// An object as clusters have them, as it is kept: names and labels of the lengths that clouds and
@@ -234,7 +223,7 @@ pub(crate) fn object(kind: &str, index: usize) -> anyhow::Result<Object> {
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
             });
-            return read(pod, Scope::Controller);
+            return read(&pod, Scope::Controller);
         }
         "hostpool" => {
             let spec = match index % 3 {
@@ -246,15 +235,10 @@ pub(crate) fn object(kind: &str, index: usize) -> anyhow::Result<Object> {
         }
         _ => anyhow::bail!("unknown kind {kind}"),
     };
-    read(document, Scope::Admission)
+    read(&document, Scope::Admission)
 }
 
-fn read(document: Value, scope: Scope) -> anyhow::Result<Object> {
-    let read = Object::from_document(systems::TABLES, document, scope);
-    read.map_err(anyhow::Error::msg)?.context("a kind that no View holds")
-}
-
-fn show(view: &mut View, document: Value) -> anyhow::Result<()> {
+fn show(view: &mut View, document: &Value) -> anyhow::Result<()> {
     view.apply(read(document, Scope::Admission)?);
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! Reviews, answers to reviews, and their patches.
 
-#![allow(dead_code, reason = "each bench uses its own part")]
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};

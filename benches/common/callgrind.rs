@@ -1,18 +1,21 @@
 //! Instructions of another process, counted by callgrind between two points that we choose.
 
-use std::ffi::OsStr;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use tempfile::TempDir;
 
-/// What valgrind calls itself; `None` where it is missing.
-pub(crate) fn version() -> Option<String> {
-    let output =
-        Command::new("valgrind").arg("--version").output().ok().filter(|o| o.status.success())?;
-    Command::new("callgrind_control").arg("--version").output().ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+/// Prints which valgrind counts instructions. Returns `false` where it is missing.
+pub(crate) fn announce() -> bool {
+    let version = |program| Command::new(program).arg("--version").output().ok();
+    let found = version("valgrind").filter(|it| it.status.success());
+    let found = found.filter(|_| version("callgrind_control").is_some());
+    let Some(found) = found else {
+        println!("valgrind is not installed: instructions are not counted, time is information");
+        return false;
+    };
+    println!("instructions: {}, user space only", String::from_utf8_lossy(&found.stdout).trim());
+    true
 }
 
 /// A process whose instructions are counted. Callgrind sees user space; the kernel's work for a
@@ -25,47 +28,30 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// Starts `command` under callgrind, its standard output piped.
-    pub(crate) fn start(
-        program: &OsStr,
-        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
-        input: Stdio,
-    ) -> anyhow::Result<(Self, Child)> {
+    /// Starts a program under callgrind, its standard output piped.
+    pub(crate) fn start(program: &Command, input: Stdio) -> anyhow::Result<(Self, Child)> {
         let folder = tempfile::tempdir()?;
-        let child = Command::new("valgrind")
-            .arg("--tool=callgrind")
-            .arg(format!("--callgrind-out-file={}", folder.path().join("out").display()))
-            .arg("--quiet")
-            .arg(program)
-            .args(arguments)
-            .stdin(input)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .context("valgrind cannot be started")?;
+        let dumps = folder.path().join("out");
+        let mut command = Command::new("valgrind");
+        command.args(["--quiet", "--tool=callgrind"]);
+        command.arg(format!("--callgrind-out-file={}", dumps.display()));
+        command.arg(program.get_program()).args(program.get_args());
+        let child = command.stdin(input).stdout(Stdio::piped()).spawn();
+        let child = child.context("valgrind cannot be started")?;
         Ok((Self { process: child.id(), folder, laps: 0 }, child))
     }
 
     /// The instructions of all threads since the lap before, or since the start.
     pub(crate) fn lap(&mut self) -> anyhow::Result<u64> {
-        let asked = Command::new("callgrind_control")
-            .arg("--dump")
-            .arg(self.process.to_string())
-            .output()?;
-        ensure!(
-            asked.status.success(),
-            "callgrind_control: {}",
-            String::from_utf8_lossy(&asked.stderr)
-        );
+        let process = self.process.to_string();
+        testbed::command::run(Command::new("callgrind_control").args(["--dump", &process]))?;
         self.laps += 1;
-        let file: PathBuf = self.folder.path().join(format!("out.{}", self.laps));
-        let text = std::fs::read_to_string(&file)
-            .with_context(|| format!("callgrind wrote no dump {}", self.laps))?;
+        let dump = self.folder.path().join(format!("out.{}", self.laps));
+        let text = std::fs::read_to_string(&dump)?;
         let total = text.lines().rev().find_map(|line| line.strip_prefix("totals: "));
-        let total =
-            total.with_context(|| format!("dump {} has no totals", self.laps))?.trim().parse()?;
+        let total = total.with_context(|| format!("dump {} has no totals", self.laps))?;
         // Dumps are megabytes, and only their last line is of use.
-        std::fs::write(&file, "")?;
-        Ok(total)
+        std::fs::write(&dump, "")?;
+        Ok(total.trim().parse()?)
     }
 }

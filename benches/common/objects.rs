@@ -1,8 +1,6 @@
 //! The objects of a cluster in use, as documents: of the API server, of Tekton and of users. Pods have
 //! what stowplan's decision gives them, because benches put them past its admission.
 
-#![allow(dead_code, reason = "each bench uses its own part")]
-
 use anyhow::{Context as _, ensure};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,7 +11,7 @@ use stowplan::testing::systems::plan::{Plan, Write};
 use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::view::{Object, Scope, View};
 
-use crate::answers;
+use super::answers;
 
 /// The namespaces of runs, of jobs and of all other pods.
 pub(crate) const NAMESPACES: [&str; 3] = [RUNS, JOBS, OTHERS];
@@ -181,23 +179,18 @@ impl World {
     pub(crate) fn run(&mut self, index: usize) -> anyhow::Result<Vec<Value>> {
         let name = format!("build-of-application-{index}");
         let seat = self.seat(index);
-        let mut documents = Vec::new();
         let metadata = self.metadata(RUNS, &name);
         let run_uid = metadata["uid"].as_str().context("a UID")?.to_owned();
         let owner = owner("PipelineRun", &metadata);
-        let mut claims = Vec::new();
-        let mut workspaces = Vec::new();
+        let (mut documents, mut claims, mut workspaces) = (Vec::new(), Vec::new(), Vec::new());
         if self.state == State::OneClaim {
             let claim = json!({"claimName": SHARED});
             workspaces.push(json!({"name": WORKSPACES[0], "persistentVolumeClaim": claim}));
             claims.push(SHARED.to_owned());
         } else {
             for workspace in WORKSPACES {
-                let spec = json!({
-                    "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,
-                    "resources": {"requests": {"storage": "1Gi"}},
-                });
-                workspaces.push(json!({"name": workspace, "volumeClaimTemplate": {"spec": spec}}));
+                let template = json!({"spec": claim_spec()});
+                workspaces.push(json!({"name": workspace, "volumeClaimTemplate": template}));
                 let claim = claim_name(None, workspace, &run_uid);
                 documents.extend(self.claim(&claim, seat, Some(&owner)));
                 claims.push(claim);
@@ -205,10 +198,9 @@ impl World {
         }
         let used = workspaces.iter().map(|it| json!({"name": it["name"], "workspace": it["name"]}));
         let used: Vec<Value> = used.collect();
-        let task = |task: &str| {
-            let steps = json!([{"name": "work", "image": "example.com/builder", "script": "make"}]);
-            json!({"name": task, "workspaces": used, "taskSpec": {"steps": steps}})
-        };
+        let step = json!({"name": "work", "image": "example.com/builder", "script": "make"});
+        let task_spec = json!({"steps": [step]});
+        let task = |task: &str| json!({"name": task, "workspaces": used, "taskSpec": task_spec});
         documents.push(json!({
             "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": metadata,
             "spec": {
@@ -225,7 +217,7 @@ impl World {
             pods.push(self.member(&metadata, &claims));
             documents.push(json!({
                 "apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": metadata,
-                "spec": {"taskSpec": {"steps": [{"name": "work", "image": "example.com/builder"}]}},
+                "spec": {"taskSpec": task_spec},
             }));
         }
         for document in &documents {
@@ -246,11 +238,7 @@ impl World {
         metadata["ownerReferences"] = owner.into_iter().cloned().collect();
         let mut claim = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata,
-            "spec": {
-                "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
-            "status": {"phase": "Pending"},
+            "spec": claim_spec(), "status": {"phase": "Pending"},
         });
         if self.state == State::New {
             return vec![claim];
@@ -356,21 +344,17 @@ impl World {
         if let Some(patch) = answers::patch_of(&answer::write(&review, &decision))? {
             json_patch::patch(&mut pod, &serde_json::from_slice::<json_patch::Patch>(&patch)?)?;
         }
-        let pod = match self.state {
-            State::Steady | State::OneClaim => self.bind(pod, seat),
-            State::New | State::Full => self.leave_pending(pod),
-        };
+        if matches!(self.state, State::Steady | State::OneClaim) {
+            pod = self.bind(pod, seat);
+        } else {
+            pod["status"] = json!({"phase": "Pending", "conditions": [{
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "message": "0/1 nodes are available: 1 node(s) didn't match pod affinity rules.",
+                "lastTransitionTime": self.now.to_string(),
+            }]});
+        }
         self.show(&pod)?;
         Ok(pod)
-    }
-
-    fn leave_pending(&self, mut pod: Value) -> Value {
-        pod["status"] = json!({"phase": "Pending", "conditions": [{
-            "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-            "message": "0/1 nodes are available: 1 node(s) didn't match pod affinity rules.",
-            "lastTransitionTime": self.now.to_string(),
-        }]});
-        pod
     }
 
     fn bind(&self, mut pod: Value, seat: usize) -> Value {
@@ -432,6 +416,14 @@ impl World {
         self.show(&pod)?;
         self.show(&set)
     }
+}
+
+/// What a claim asks for.
+fn claim_spec() -> Value {
+    json!({
+        "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,
+        "resources": {"requests": {"storage": "1Gi"}},
+    })
 }
 
 /// The storage class of the claims.

@@ -4,8 +4,6 @@
 //! [`testbed::proxy`], which records each request. The bench itself uses an administrator's client,
 //! which does not pass the proxy.
 
-#![allow(dead_code, reason = "each bench uses its own part")]
-
 use std::pin::pin;
 use std::time::Duration;
 
@@ -17,7 +15,7 @@ use testbed::proxy::Proxy;
 use testbed::wait::{Seen, until};
 use testbed::{http, workload};
 
-/// The namespace of all objects of a bench.
+/// The namespace of the objects of a bench.
 pub(crate) const NAMESPACE: &str = "bench";
 
 /// The controller's number.
@@ -29,11 +27,13 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 /// Requests of the bench that are under way at once.
 const AT_ONCE: usize = 16;
 
-/// stowplan in a control plane.
-pub(crate) struct Stowplan {
+/// A control plane with stowplan.
+pub(crate) struct Cluster<'p> {
+    pub(crate) plane: &'p ControlPlane,
     pub(crate) installation: Installation,
     /// Between the controller and the API server.
     pub(crate) proxy: Proxy,
+    /// An administrator's client, which does not pass the proxy.
     pub(crate) client: Client,
 }
 
@@ -43,66 +43,82 @@ pub(crate) fn install() -> Install {
     Install::new(env!("CARGO_BIN_EXE_stowplan"), chart).without_controller()
 }
 
-impl Stowplan {
-    /// Installs stowplan, starts the controller behind the proxy, creates [`NAMESPACE`] and waits
-    /// until the controller leads.
-    pub(crate) async fn start(plane: &ControlPlane, install: Install) -> anyhow::Result<Self> {
-        let mut installation = plane.install(install).await?;
-        let proxy = plane.proxy().await?;
-        installation.start_controller_through(CONTROLLER, &proxy).await?;
+impl<'p> Cluster<'p> {
+    /// Installs stowplan and creates [`NAMESPACE`]. No controller runs yet.
+    pub(crate) async fn new(plane: &'p ControlPlane, install: Install) -> anyhow::Result<Self> {
+        let installation = plane.install(install).await?;
         let client = plane.client().await?;
         workload::namespace(&client, NAMESPACE).await?;
-        leading(&installation).await?;
-        Ok(Self { installation, proxy, client })
+        Ok(Self { plane, installation, proxy: plane.proxy().await?, client })
+    }
+
+    /// Starts the controller behind the proxy, and waits until it leads.
+    pub(crate) async fn start_controller(&mut self) -> anyhow::Result<()> {
+        self.installation.start_controller_through(CONTROLLER, &self.proxy).await?;
+        self.leading().await
+    }
+
+    /// Waits until the controller leads.
+    pub(crate) async fn leading(&self) -> anyhow::Result<()> {
+        until("the controller to lead", LIMIT, async || {
+            let leads = self.metric("stowplan_controller_leader").await? >= 1.0;
+            Ok(if leads { Seen::Done(()) } else { Seen::NotYet("it does not".to_owned()) })
+        })
+        .await
+    }
+
+    /// Waits until `count` counts this many.
+    pub(crate) async fn until_there_are(
+        &self,
+        wanted: usize,
+        what: &str,
+        mut count: impl AsyncFnMut() -> anyhow::Result<usize>,
+    ) -> anyhow::Result<()> {
+        until(&format!("{wanted} {what}"), LIMIT, async || {
+            self.plane.check()?;
+            let seen = count().await?;
+            Ok(if seen == wanted { Seen::Done(()) } else { Seen::NotYet(seen.to_string()) })
+        })
+        .await
+    }
+
+    /// The series of a metric of the controller: a line for each combination of its labels.
+    pub(crate) async fn series(&self, name: &str) -> anyhow::Result<Vec<String>> {
+        let address = self.installation.controller_admin_address(CONTROLLER);
+        let answer = http::get(address.context("it does not run")?, "/metrics").await?;
+        Ok(series(&answer.body, name))
+    }
+
+    /// A metric of the controller, over all of its labels.
+    pub(crate) async fn metric(&self, name: &str) -> anyhow::Result<f64> {
+        let series = self.series(name).await?;
+        ensure!(!series.is_empty(), "no metric {name}");
+        Ok(sum(&series))
+    }
+
+    /// The count and the sum of a histogram of the controller since its start.
+    pub(crate) async fn histogram(&self, name: &str) -> anyhow::Result<[f64; 2]> {
+        let count = self.metric(&format!("{name}_count")).await?;
+        Ok([count, self.metric(&format!("{name}_sum")).await?])
+    }
+
+    /// The plans of the controller since its start, and their seconds.
+    pub(crate) async fn planned(&self) -> anyhow::Result<[f64; 2]> {
+        self.histogram("stowplan_controller_plan_duration_seconds").await
     }
 }
 
-/// Waits until the controller leads.
-pub(crate) async fn leading(installation: &Installation) -> anyhow::Result<()> {
-    until("the controller to lead", LIMIT, async || {
-        let leads = metric(installation, "stowplan_controller_leader").await? >= 1.0;
-        Ok(if leads { Seen::Done(()) } else { Seen::NotYet("it does not".to_owned()) })
-    })
-    .await
-}
-
-/// The lines of a metric of the controller: one for each of its labels.
-pub(crate) async fn metric_lines(
-    installation: &Installation,
-    name: &str,
-) -> anyhow::Result<Vec<String>> {
-    let address = installation.controller_admin_address(CONTROLLER);
-    let answer = http::get(address.context("it does not run")?, "/metrics").await?;
+/// The series of a metric in what `/metrics` answers.
+pub(crate) fn series(metrics: &str, name: &str) -> Vec<String> {
     let is_of = |line: &&str| line.strip_prefix(name).is_some_and(|it| it.starts_with([' ', '{']));
-    Ok(answer.body.lines().filter(is_of).map(str::to_owned).collect())
+    metrics.lines().filter(is_of).map(str::to_owned).collect()
 }
 
-/// The sum of a metric over its lines.
-pub(crate) fn sum(lines: &[String]) -> f64 {
-    let values = lines.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+/// The sum of a metric over its series.
+pub(crate) fn sum(series: &[String]) -> f64 {
+    let values = series.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
     // A sum of no values would be -0.
     values.fold(0.0, |sum, value| sum + value)
-}
-
-/// A metric of the controller, over all of its labels.
-pub(crate) async fn metric(installation: &Installation, name: &str) -> anyhow::Result<f64> {
-    let lines = metric_lines(installation, name).await?;
-    ensure!(!lines.is_empty(), "no metric {name}");
-    Ok(sum(&lines))
-}
-
-/// The count and the sum of a histogram of the controller since its start.
-pub(crate) async fn histogram(
-    installation: &Installation,
-    name: &str,
-) -> anyhow::Result<(f64, f64)> {
-    let count = metric(installation, &format!("{name}_count")).await?;
-    Ok((count, metric(installation, &format!("{name}_sum")).await?))
-}
-
-/// The plans of the controller since its start, and their seconds.
-pub(crate) async fn planned(installation: &Installation) -> anyhow::Result<(f64, f64)> {
-    histogram(installation, "stowplan_controller_plan_duration_seconds").await
 }
 
 /// Starts a control plane, has `measure` measure on it, and stops it even after an error, then with

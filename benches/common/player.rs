@@ -4,11 +4,11 @@
 //! by line, so that each count holds that thing alone: not what was made for it, nor its end.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-use crate::callgrind::Counter;
+use super::callgrind::Counter;
 
 /// How often a thing is done for one count.
 const TIMES: u32 = 10;
@@ -27,12 +27,11 @@ impl Player {
     /// Starts the copy as `role`. `nothing` is the order that measures the cost of a turn by
     /// itself.
     pub(crate) fn start(role: &str, nothing: &str) -> anyhow::Result<Self> {
-        let program = std::env::current_exe()?;
-        let (counter, mut child) = Counter::start(program.as_os_str(), [role], Stdio::piped())?;
+        let mut copy = Command::new(std::env::current_exe()?);
+        let (counter, mut child) = Counter::start(copy.arg(role), Stdio::piped())?;
         let orders = child.stdin.take().context("standard input is piped")?;
-        let answers =
-            BufReader::new(child.stdout.take().context("standard output is piped")?).lines();
-        let mut player = Self { child, counter, orders, answers, idle: 0.0 };
+        let answers = BufReader::new(child.stdout.take().context("standard output is piped")?);
+        let mut player = Self { child, counter, orders, answers: answers.lines(), idle: 0.0 };
         player.idle = player.count(nothing)?;
         Ok(player)
     }

@@ -1,7 +1,5 @@
 //! What the kernel says of a process.
 
-#![allow(dead_code, reason = "each bench uses its own part")]
-
 use anyhow::Context as _;
 
 /// A line of `/proc/<process>/status`, in MiB.

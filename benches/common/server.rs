@@ -2,7 +2,7 @@
 //! crate's own TLS configuration, and no limits, deadlines, spans or metrics.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -28,10 +28,9 @@ pub(crate) fn write_certificate(folder: &Path, name: &str) -> anyhow::Result<rcg
     Ok(certificate)
 }
 
-/// Serves at `listen` with the certificate of a folder until the process is killed, and prints the address as `stowplan webhook`
-/// does.
+/// Serves with the certificate of a folder until the process ends.
 pub(crate) fn serve(
-    listen: SocketAddr,
+    listener: TcpListener,
     folder: &Path,
     answer: impl Fn(&[u8]) -> anyhow::Result<Vec<u8>> + Send + Sync + 'static,
 ) -> anyhow::Result<()> {
@@ -40,11 +39,11 @@ pub(crate) fn serve(
     ensure!(matches!(loaded, Change::Loaded), "the certificate: {loaded:?}");
     let acceptor = TlsAcceptor::from(files.server().current().context("no TLS")?);
     let answer = Arc::new(answer);
+    listener.set_nonblocking(true)?;
     // As `stowplan webhook` makes it.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async move {
-        let listener = tokio::net::TcpListener::bind(listen).await?;
-        println!("listening on https://{}", listener.local_addr()?);
+        let listener = tokio::net::TcpListener::from_std(listener)?;
         loop {
             let (stream, _) = listener.accept().await?;
             let (acceptor, answer) = (acceptor.clone(), Arc::clone(&answer));
@@ -68,12 +67,9 @@ async fn respond(
     request: Request<Incoming>,
     answer: &(impl Fn(&[u8]) -> anyhow::Result<Vec<u8>> + Sync),
 ) -> Response<Full<Bytes>> {
+    let answered = request.into_body().collect().await.map_err(anyhow::Error::from);
     let mut response = Response::new(Full::default());
-    let answered = match request.into_body().collect().await {
-        Ok(body) => answer(&body.to_bytes()),
-        Err(error) => Err(error.into()),
-    };
-    match answered {
+    match answered.and_then(|body| answer(&body.to_bytes())) {
         Ok(json) => *response.body_mut() = Full::new(Bytes::from(json)),
         Err(_) => *response.status_mut() = hyper::StatusCode::BAD_REQUEST,
     }

@@ -1,7 +1,5 @@
 //! Tables on stdout, in Markdown: they go into the documentation as they are. And the figures in them.
 
-#![allow(dead_code, reason = "each bench uses its own part")]
-
 use std::time::Instant;
 
 /// The timed turns of which the median is printed.

@@ -15,17 +15,16 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, PostParams};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use stowplan::testing::api::condition::{READY, Status, find};
 use stowplan::testing::systems::streams::api::HostPool;
 use stowplan::testing::systems::streams::api::host_pool::{Exclusivity, MemberState};
 use stowplan::testing::systems::streams::kinds::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
-use testbed::control_plane::{ControlPlane, Installation, NodeSpec, Options};
-use testbed::proxy::Proxy;
+use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 use tokio::time::{Instant, sleep};
 
-use crate::plane::{self, CONTROLLER, LIMIT, NAMESPACE, Stowplan, at_once, leading, planned};
+use crate::plane::{self, CONTROLLER, Cluster, LIMIT, NAMESPACE, at_once};
 use crate::process::{mebibytes, memory};
 use crate::table::{Table, count, ratio, tenths};
 use crate::world::{self, SIZE, TAG};
@@ -45,14 +44,15 @@ pub(crate) async fn measure(nodes: usize, pools: usize) -> anyhow::Result<()> {
 async fn measure_on(plane: &ControlPlane, nodes: usize, pools: usize) -> anyhow::Result<()> {
     let mut bench = Bench::start(plane, pools).await?;
     bench.remember("leading, without a node")?;
-    let without = bench.resident()?;
+    let without = mebibytes(bench.process()?, "VmRSS")?;
     let tagged = NodeSpec::numbered(u16::try_from(nodes)?).into_iter();
     let tagged: Vec<_> = tagged.map(|node| node.label("streams.ibm.com/hostpool", TAG)).collect();
     plane.add_nodes(&tagged).await?;
     sleep(REST).await;
     let shown = count(nodes as f64);
     bench.remember(&format!("{shown} nodes have joined"))?;
-    let a_node = (bench.resident()? - without) * f64::from(1 << 20) / nodes as f64;
+    let more = mebibytes(bench.process()?, "VmRSS")? - without;
+    let a_node = more * f64::from(1 << 20) / nodes as f64;
 
     bench.create_all(pools).await?;
     bench.remember(&format!("{pools} pools are ready"))?;
@@ -80,10 +80,7 @@ struct Budget {
 
 /// A control plane, and the figures measured on it.
 struct Bench<'p> {
-    plane: &'p ControlPlane,
-    installation: Installation,
-    proxy: Proxy,
-    client: Client,
+    cluster: Cluster<'p>,
     pools: Store<HostPool>,
     nodes: Store<Node>,
     times: Table,
@@ -97,14 +94,12 @@ impl<'p> Bench<'p> {
         let exclusive = exclusive_of(pools) * SIZE;
         let install = plane::install()
             .value("policy.hostPools.maxExclusiveNodesPerNamespace", &exclusive.to_string());
-        let Stowplan { installation, proxy, client } = Stowplan::start(plane, install).await?;
+        let mut cluster = Cluster::new(plane, install).await?;
+        cluster.start_controller().await?;
         Ok(Self {
-            plane,
-            installation,
-            proxy,
-            pools: follow(Api::namespaced(client.clone(), NAMESPACE)),
-            nodes: follow(Api::all(client.clone())),
-            client,
+            pools: follow(Api::namespaced(cluster.client.clone(), NAMESPACE)),
+            nodes: follow(Api::all(cluster.client.clone())),
+            cluster,
             times: Table::new("step | first, s | all, s | writes | writes/s"),
             requests: Table::new(
                 "step | node patches | status writes | other writes | lists of nodes, pods | \
@@ -115,7 +110,7 @@ impl<'p> Bench<'p> {
     }
 
     fn api(&self) -> Api<HostPool> {
-        Api::namespaced(self.client.clone(), NAMESPACE)
+        Api::namespaced(self.cluster.client.clone(), NAMESPACE)
     }
 
     /// Creates all pools at once, and waits until each is ready.
@@ -149,7 +144,7 @@ impl<'p> Bench<'p> {
         let label = format!("lose {} nodes of {} pools", lost.len(), names.len());
         let budget =
             Budget { node_patches: names.len() + exclusive, status_writes: 2 * names.len() };
-        let nodes: Api<Node> = Api::all(self.client.clone());
+        let nodes: Api<Node> = Api::all(self.cluster.client.clone());
         let done = |bench: &Self| {
             let of_all = bench.pools.state();
             let concerned = of_all.iter().filter(|pool| names.contains(&pool.metadata.name));
@@ -161,13 +156,12 @@ impl<'p> Bench<'p> {
 
     /// Stops the controller and starts another one, which finds nothing to do.
     async fn start_anew(&mut self) -> anyhow::Result<()> {
-        self.installation.stop_controller(CONTROLLER).await?;
-        self.proxy.forget();
+        self.cluster.installation.stop_controller(CONTROLLER).await?;
+        self.cluster.proxy.forget();
         let began = Instant::now();
-        self.installation.start_controller_through(CONTROLLER, &self.proxy).await?;
-        leading(&self.installation).await?;
+        self.cluster.start_controller().await?;
         let took = began.elapsed();
-        self.end("start anew, until it leads", (0.0, 0.0), [took; 2], Budget::default()).await
+        self.end("start anew, until it leads", [0.0; 2], [took; 2], Budget::default()).await
     }
 
     /// Deletes all pools at once, and waits until no node carries a mark.
@@ -197,8 +191,8 @@ impl<'p> Bench<'p> {
         all: usize,
         done: impl Fn(&Self) -> usize,
     ) -> anyhow::Result<()> {
-        self.proxy.forget();
-        let before = planned(&self.installation).await?;
+        self.cluster.proxy.forget();
+        let before = self.cluster.planned().await?;
         let began = Instant::now();
         act().await?;
         let mut first = None;
@@ -212,7 +206,7 @@ impl<'p> Bench<'p> {
                 break [first.unwrap_or(elapsed), elapsed];
             }
             ensure!(elapsed < LIMIT, "{done} of {all} are done after {} s", LIMIT.as_secs());
-            self.plane.check()?;
+            self.cluster.plane.check()?;
             sleep(LOOK).await;
         };
         self.end(label, before, took, budget).await
@@ -222,32 +216,33 @@ impl<'p> Bench<'p> {
     async fn end(
         &mut self,
         label: &str,
-        before: (f64, f64),
+        before: [f64; 2],
         took: [Duration; 2],
         budget: Budget,
     ) -> anyhow::Result<()> {
         sleep(REST).await;
         let [first, last] = took.map(|took| took.as_secs_f64());
-        let writes = self.proxy.writes();
+        let proxy = &self.cluster.proxy;
+        let writes = proxy.writes();
         let figures =
             [ratio(first), ratio(last), count(writes as f64), count(writes as f64 / last)];
         self.times.row(label, figures);
         let collection = "/apis/stowplan.dev/v1alpha1/hostpools";
         let status = "/apis/stowplan.dev/v1alpha1/namespaces/*/hostpools/*/status";
-        let node_patches = self.proxy.count(&Method::PATCH, "/api/v1/nodes/*");
-        let status_writes = self.proxy.count(&Method::PATCH, status);
-        let (plans, seconds) = planned(&self.installation).await?;
-        let (plans, seconds) = (plans - before.0, seconds - before.1);
+        let node_patches = proxy.count(&Method::PATCH, "/api/v1/nodes/*");
+        let status_writes = proxy.count(&Method::PATCH, status);
+        let after = self.cluster.planned().await?;
+        let [plans, seconds] = [0, 1].map(|of| after[of] - before[of]);
         let against = |seen: usize, budget: usize| {
             format!("{} ({})", count(seen as f64), count(budget as f64))
         };
-        let lists = self.proxy.lists("/api/v1/nodes") + self.proxy.lists("/api/v1/pods");
+        let lists = proxy.lists("/api/v1/nodes") + proxy.lists("/api/v1/pods");
         let figures = [
             against(node_patches, budget.node_patches),
             against(status_writes, budget.status_writes),
             count((writes - node_patches - status_writes) as f64),
             count(lists as f64),
-            count(self.proxy.lists(collection) as f64),
+            count(proxy.lists(collection) as f64),
             count(plans),
             if plans > 0.0 { tenths(seconds * 1e3 / plans) } else { "-".to_owned() },
         ];
@@ -257,12 +252,13 @@ impl<'p> Bench<'p> {
 
     /// Adds the controller's memory at this moment to its table.
     fn remember(&mut self, moment: &str) -> anyhow::Result<()> {
-        self.memory.row(moment, memory(self.installation.controller_process(CONTROLLER)?)?);
+        let figures = memory(self.process()?)?;
+        self.memory.row(moment, figures);
         Ok(())
     }
 
-    fn resident(&self) -> anyhow::Result<f64> {
-        mebibytes(self.installation.controller_process(CONTROLLER)?, "VmRSS")
+    fn process(&self) -> anyhow::Result<u32> {
+        self.cluster.installation.controller_process(CONTROLLER)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::answers;
 use crate::objects::show;
 use crate::player::Player;
 use crate::table::{Table, count, median_time};
-use crate::world::Scene;
+use crate::world::{self, Scene};
 
 const NAMESPACE: &str = "streams-apps";
 
@@ -64,7 +64,7 @@ impl Job {
         };
         let mut scene = Scene::new(Policy::default(), "2026-01-01T00:00:00Z".parse()?);
         for node in 0..nodes {
-            show(&mut scene.view, &self::node(node))?;
+            show(&mut scene.view, &world::node(&format!("node-{node}")))?;
         }
         let job = json!({
             "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
@@ -96,10 +96,8 @@ impl Job {
             });
             let accepted = accepted.context("the job gets no condition Accepted")?;
             let message = accepted["message"].as_str().unwrap_or_default();
-            let is_refused = accepted["status"] != "True";
-            ensure!(is_refused == self.refused, "{accepted}");
-            let is_open = message.contains("ended without an answer");
-            ensure!(is_open == self.hard, "{accepted}");
+            let answer = [accepted["status"] != "True", message.contains("without an answer")];
+            ensure!(answer == [self.refused, self.hard], "{accepted}");
             return Ok(());
         };
         let review = Review::parse(review)?;
@@ -108,19 +106,6 @@ impl Job {
         ensure!(is_refused == self.refused, "{decision:?}");
         Ok(())
     }
-}
-
-fn node(number: usize) -> Value {
-    let name = format!("node-{number}");
-    json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": {"kubernetes.io/hostname": name}},
-        "spec": {},
-        "status": {
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "addresses": [{"type": "Hostname", "address": name}],
-        },
-    })
 }
 
 /// Elements with one operator each, of which `of` gives the constraints.

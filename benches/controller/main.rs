@@ -7,30 +7,20 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
 
-#[path = "../common/answers.rs"]
-mod answers;
-#[path = "../common/callgrind.rs"]
-mod callgrind;
 mod cluster;
+#[path = "../common/common.rs"]
+mod common;
 mod jobs;
 mod mpi;
-#[path = "../common/objects.rs"]
-mod objects;
 mod plan;
-#[path = "../common/plane.rs"]
-mod plane;
-#[path = "../common/player.rs"]
-mod player;
-#[path = "../common/process.rs"]
-mod process;
 mod runs;
-#[path = "../common/table.rs"]
-mod table;
 mod world;
 
 use std::time::Instant;
 
 use clap::Parser;
+
+use common::{answers, callgrind, objects, plane, player, process, table};
 
 /// Measures what the controller costs, and prints tables for `docs/performance.md`.
 #[derive(Parser)]
@@ -53,17 +43,13 @@ fn main() -> anyhow::Result<()> {
     let Arguments { quick, parts, .. } = Arguments::parse();
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     let started = Instant::now();
-    let valgrind = callgrind::version();
-    match &valgrind {
-        Some(version) => println!("instructions: {version}, user space only"),
-        None => println!("valgrind is not installed: instructions are not counted"),
-    }
+    let counted = callgrind::announce();
     if wanted("plan") {
-        plan::measure(quick, valgrind.is_some())?;
+        plan::measure(quick, counted)?;
     }
     if wanted("jobs") {
         jobs::measure(None)?;
-        if valgrind.is_some() {
+        if counted {
             jobs::measure(Some(&mut plan::start_player()?))?;
         }
     }

@@ -63,64 +63,59 @@ impl Scene {
 
 /// A cluster in this state; an error if the plan on it is not what the state implies.
 pub(crate) fn scene(state: State, extent: Extent) -> anyhow::Result<Scene> {
-    let scene = World::new(state, extent)?.into_scene();
+    let mut policy = Policy::default();
+    policy.host_pools.max_exclusive_nodes_per_namespace = u32::MAX;
+    let mut world = World(Simulation::new(policy, "2026-01-01T00:00:00Z".parse()?));
+    for index in 0..extent.nodes {
+        world.0.store.put(node(&format!("node-{index}")));
+    }
+    for index in 0..extent.pools {
+        world.pool(index);
+    }
+    if state != State::First {
+        world.settle()?;
+    }
+    if state == State::Short {
+        world.fall_short(extent.pools)?;
+        world.settle()?;
+    }
+    for number in 0..extent.pods {
+        world.add_pod(number, extent.pools);
+    }
+    // What the controller sees of it.
+    let World(mut simulation) = world;
+    simulation.catch_up(CONTROLLER);
+    let (policy, now) = (simulation.policy.clone(), simulation.store.now);
+    let scene = Scene { view: simulation.into_view(CONTROLLER), policy, now };
     let planned = scene.plan().actions.len();
     let wanted = if state == State::First { extent.pools } else { 0 };
     ensure!(planned == wanted, "{state:?}: planned {planned} actions instead of {wanted}");
     Ok(scene)
 }
 
+/// A node as the API server has it.
+pub(crate) fn node(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1",
+            "labels": {
+                "kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "linux", "streams.ibm.com/hostpool": TAG,
+            },
+        },
+        "spec": {},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "addresses": [{"type": "Hostname", "address": name}],
+        },
+    })
+}
+
 /// A cluster under construction.
-#[derive(Debug)]
 struct World(Simulation);
 
 impl World {
-    fn new(state: State, extent: Extent) -> anyhow::Result<Self> {
-        let mut policy = Policy::default();
-        policy.host_pools.max_exclusive_nodes_per_namespace = u32::MAX;
-        let mut world = Self(Simulation::new(policy, "2026-01-01T00:00:00Z".parse()?));
-        for index in 0..extent.nodes {
-            world.node(&format!("node-{index}"));
-        }
-        for index in 0..extent.pools {
-            world.pool(index);
-        }
-        if state != State::First {
-            world.settle()?;
-        }
-        if state == State::Short {
-            world.fall_short()?;
-            world.settle()?;
-        }
-        world.add_pods(extent.pods);
-        Ok(world)
-    }
-
-    /// What the controller sees of the cluster.
-    fn into_scene(mut self) -> Scene {
-        self.0.catch_up(CONTROLLER);
-        let (policy, now) = (self.0.policy.clone(), self.0.store.now);
-        Scene { view: self.0.into_view(CONTROLLER), policy, now }
-    }
-
-    fn node(&mut self, name: &str) {
-        self.0.store.put(json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {
-                "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1",
-                "labels": {
-                    "kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64",
-                    "kubernetes.io/os": "linux", "streams.ibm.com/hostpool": TAG,
-                },
-            },
-            "spec": {},
-            "status": {
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "addresses": [{"type": "Hostname", "address": name}],
-            },
-        }));
-    }
-
     fn pool(&mut self, index: usize) {
         let name = format!("pool-{index}");
         let now = self.0.store.now.to_string();
@@ -142,13 +137,12 @@ impl World {
     }
 
     /// The first member of each pool is lost, as many nodes join, and every node is cordoned.
-    fn fall_short(&mut self) -> anyhow::Result<()> {
-        let pools = self.0.store.all("HostPool").count();
+    fn fall_short(&mut self, pools: usize) -> anyhow::Result<()> {
         let lost: Vec<String> = (0..pools).filter_map(|pool| self.member(pool, 0)).collect();
         for (number, name) in lost.iter().enumerate() {
             // Two shared pools may share it.
             if self.0.store.remove(&Id::new("Node", "", name)).is_some() {
-                self.node(&format!("late-{number}"));
+                self.0.store.put(node(&format!("late-{number}")));
             }
         }
         let nodes: Vec<Id> = self.0.store.all("Node").map(Id::of).collect();
@@ -168,57 +162,44 @@ impl World {
         (member["state"] != "Vacant").then(|| node.to_owned())
     }
 
-    /// Pods of Streams jobs that ask for the pools, those of a member in one colocation group: on
-    /// the member's node where it has one, else waiting.
-    fn add_pods(&mut self, count: usize) {
-        let pools = self.0.store.all("HostPool").count();
-        for number in 0..count {
-            let pool = number % pools;
-            let index = number / pools % SIZE;
-            let node = self.member(pool, index);
-            let hash = hash(&format!("uid-pool-{pool}"));
-            let mut conditions = Vec::new();
-            if node.is_none() {
-                conditions.push(json!({
-                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                    "lastTransitionTime": self.0.store.now.to_string(),
-                }));
-            }
-            let mut tolerations = Vec::new();
-            if is_exclusive(pool) {
-                tolerations.push(json!({
-                    "key": EXCLUSIVE_TAINT, "operator": "Equal", "value": hash,
-                    "effect": "NoSchedule",
-                }));
-            }
-            let term = json!({"matchExpressions": [
-                {"key": format!("{POOL_LABEL_PREFIX}{hash}"), "operator": "Exists"},
-            ]});
-            let required = json!({"nodeSelectorTerms": [term]});
-            let pod = json!({
-                "apiVersion": "v1", "kind": "Pod",
-                "metadata": {
-                    "name": format!("pod-{number}"), "namespace": NAMESPACE,
-                    "uid": format!("uid-pod-{number}"), "resourceVersion": "1",
-                    "labels": {
-                        "app": "streams", "streams.ibm.com/job": format!("job-{pool}"),
-                        "streams.ibm.com/pe": number.to_string(),
-                        "stowplan.dev/colocation-group": format!("{pool}-{index}"),
-                    },
+    /// Adds a pod of a Streams job that asks for a pool; those of a member are in one colocation
+    /// group. It is on the member's node where it has one, else waiting.
+    fn add_pod(&mut self, number: usize, pools: usize) {
+        let (pool, index) = (number % pools, number / pools % SIZE);
+        let node = self.member(pool, index);
+        let hash = hash(&format!("uid-pool-{pool}"));
+        let status = match node {
+            Some(_) => json!({"phase": "Running"}),
+            None => json!({"phase": "Pending", "conditions": [{
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "lastTransitionTime": self.0.store.now.to_string(),
+            }]}),
+        };
+        let toleration = json!({
+            "key": EXCLUSIVE_TAINT, "operator": "Equal", "value": hash, "effect": "NoSchedule",
+        });
+        let tolerations: Vec<_> = is_exclusive(pool).then_some(toleration).into_iter().collect();
+        let is_pool = json!({"key": format!("{POOL_LABEL_PREFIX}{hash}"), "operator": "Exists"});
+        let required = json!({"nodeSelectorTerms": [{"matchExpressions": [is_pool]}]});
+        self.0.show(&json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": format!("pod-{number}"), "namespace": NAMESPACE,
+                "uid": format!("uid-pod-{number}"), "resourceVersion": "1",
+                "labels": {
+                    "app": "streams", "streams.ibm.com/job": format!("job-{pool}"),
+                    "streams.ibm.com/pe": number.to_string(),
+                    "stowplan.dev/colocation-group": format!("{pool}-{index}"),
                 },
-                "spec": {
-                    "nodeName": node, "containers": [], "tolerations": tolerations,
-                    "affinity": {"nodeAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": required,
-                    }},
-                },
-                "status": {
-                    "phase": if node.is_some() { "Running" } else { "Pending" },
-                    "conditions": conditions,
-                },
-            });
-            self.0.show(&pod);
-        }
+            },
+            "spec": {
+                "nodeName": node, "containers": [], "tolerations": tolerations,
+                "affinity": {"nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": required,
+                }},
+            },
+            "status": status,
+        }));
     }
 }
 

@@ -9,22 +9,20 @@
 
 use std::array;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
 use stowplan::testing::systems::coschedule::keys::{MEMBER, PLACEHOLDER};
 use testbed::control_plane::{ControlPlane, NodeSpec};
-use testbed::wait::{Seen, until};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::Extent;
-use crate::cluster::{Binding, CLASS, Cluster, PLACED, SCHEDULER, with_cluster};
-use crate::plane::{CONTROLLER, LIMIT, NAMESPACE, at_once, histogram, leading};
+use crate::cluster::{Binding, CLASS, PLACED, SCHEDULER, Times, with_cluster};
+use crate::plane::{CONTROLLER, Cluster, at_once};
 use crate::process;
 use crate::schedule::{Bench, SIZE};
 use crate::table::{Table, count, quantile, ratio, spread, tenths};
@@ -125,8 +123,7 @@ async fn rounds(
         for contender in contenders {
             cluster.installation.stop_controller(CONTROLLER).await?;
             cluster.installation.set_controller_flags(contender.flags);
-            cluster.installation.start_controller_through(CONTROLLER, &cluster.proxy).await?;
-            leading(&cluster.installation).await?;
+            cluster.start_controller().await?;
             cluster.installation.leader_known().await?;
             let bench = Bench { cluster, groups: extent.groups };
             round.insert(contender.label, turn(&bench, contender, start).await?);
@@ -149,7 +146,7 @@ async fn turn(bench: &Bench<'_>, contender: Contender, start: Start) -> anyhow::
         cluster.plane.pause(SCHEDULER).await?;
         cluster.plane.pause(CONTROLLER_MANAGER).await?;
     }
-    let mut before = read_written(cluster).await?;
+    let mut before = cluster.histogram(LIMIT_WAIT).await?;
     let mut busy = processor_times(cluster.plane);
     let watches = Watches::follow(cluster);
     let pods = bench.groups * SIZE;
@@ -159,20 +156,14 @@ async fn turn(bench: &Bench<'_>, contender: Contender, start: Start) -> anyhow::
     at_once(each).await?;
     if start == Start::AllCreated {
         sleep(REST).await;
-        before = read_written(cluster).await?;
+        before = cluster.histogram(LIMIT_WAIT).await?;
         busy = processor_times(cluster.plane);
         began = Instant::now();
         cluster.plane.resume(CONTROLLER_MANAGER)?;
         cluster.plane.resume(SCHEDULER)?;
     }
-    until(&format!("{pods} pods of {NAMESPACE} to be placed"), LIMIT, async || {
-        cluster.plane.check()?;
-        let placed = watches.log().pods.values().filter(|pod| pod.placed.is_some()).count();
-        Ok(if placed == pods { Seen::Done(()) } else { Seen::NotYet(placed.to_string()) })
-    })
-    .await?;
-    let log = watches.end().await;
-    let after = read_written(cluster).await?;
+    cluster.are_placed(pods, &watches.placed).await?;
+    let after = cluster.histogram(LIMIT_WAIT).await?;
     let mut used = processor_times(cluster.plane);
     for (process, seconds) in &mut used {
         *seconds -= busy.get(process).copied().unwrap_or_default();
@@ -182,21 +173,22 @@ async fn turn(bench: &Bench<'_>, contender: Contender, start: Start) -> anyhow::
     if is_grouped {
         cluster.groups_are_together(&arriving, bench.groups).await?;
     }
+    let listed = cluster.pods().list_metadata(&arriving).await?;
+    let placeholder_of = |pod: &PartialObjectMeta<Pod>| pod.labels().get(MEMBER).cloned();
+    let members = listed.iter().filter_map(|pod| Some((pod.name_any(), placeholder_of(pod)?)));
+    let members: HashMap<String, String> = members.collect();
+    let (rate, stages) = watches.read(&members, began);
+    drop(watches);
     bench.delete(&arriving).await?;
     bench.disperse().await?;
     let written = array::from_fn(|index| after[index] - before[index]);
-    let arrival = Arrival { used, written, ..Arrival::read(&log, began) };
+    let arrival = Arrival { rate, stages, written, used };
     eprintln!("{}, {}: {} pods/s", start.label(), contender.label, count(arrival.rate));
     Ok(arrival)
 }
 
-/// The requests of the controller since its start, and how many seconds its limit made all of them wait.
-type Written = [f64; 2];
-
-async fn read_written(cluster: &Cluster<'_>) -> anyhow::Result<Written> {
-    let name = "stowplan_controller_limit_wait_seconds";
-    Ok(histogram(&cluster.installation, name).await?.into())
-}
+/// How many requests the controller has sent, and how many seconds its limit made all of them wait.
+const LIMIT_WAIT: &str = "stowplan_controller_limit_wait_seconds";
 
 /// The names of the processes, as the kernel cuts them, and as they are shown.
 const PROCESSES: [(&str, &str); 7] = [
@@ -238,87 +230,70 @@ fn processor_times(plane: &ControlPlane) -> HashMap<&'static str, f64> {
 /// The bench itself: it creates the pods, watches them, and passes on the controller's requests.
 const BENCH: &str = "bench";
 
-/// When the steps of a member were seen.
-#[derive(Debug, Default)]
-struct Member {
-    placeholder: Option<String>,
-    created: Option<Instant>,
-    /// When its gate was removed: when the controller first wrote it.
-    released: Option<Instant>,
-    placed: Option<Instant>,
-}
-
-/// When the steps of a placeholder were seen.
-#[derive(Debug, Default)]
-struct Steps {
-    set: Option<Instant>,
-    pod: Option<Instant>,
-    placed: Option<Instant>,
-}
-
-/// What the watches have shown, by name.
-#[derive(Debug, Default)]
-struct Log {
-    pods: HashMap<String, Member>,
-    placeholders: HashMap<String, Steps>,
-}
-
-/// Watches that write the log.
+/// What is watched: pods, and their placeholders.
 struct Watches {
-    log: Arc<Mutex<Log>>,
-    tasks: JoinSet<()>,
+    created: Times,
+    /// Their gates were removed: the controller wrote them.
+    released: Times,
+    placed: Times,
+    sets: Times,
+    set_pods: Times,
+    set_placed: Times,
 }
 
 impl Watches {
     fn follow(cluster: &Cluster<'_>) -> Self {
-        let (log, mut tasks) = (Arc::<Mutex<Log>>::default(), JoinSet::new());
-        let shared = || Arc::clone(&log);
-        let of_log = shared();
-        cluster.watch::<Pod>(&mut tasks, ARRIVING, None, move |pod, now| {
-            let mut log = locked(&of_log);
-            let of = log.pods.entry(pod.name_any()).or_default();
-            of.created.get_or_insert(now);
-            of.placeholder = pod.labels().get(MEMBER).cloned();
-            let mut managers = pod.managed_fields().iter().map(|fields| fields.manager.as_deref());
-            if managers.any(|manager| manager == Some(MANAGER)) {
-                of.released.get_or_insert(now);
-            }
-        });
-        let of_log = shared();
-        cluster.watch::<Pod>(&mut tasks, ARRIVING, Some(PLACED), move |pod, now| {
-            locked(&of_log).pods.entry(pod.name_any()).or_default().placed.get_or_insert(now);
-        });
-        let of_log = shared();
-        cluster.watch::<StatefulSet>(&mut tasks, PLACEHOLDER, None, move |set, now| {
-            let mut log = locked(&of_log);
-            log.placeholders.entry(set.name_any()).or_default().set.get_or_insert(now);
-        });
-        for fields in [None, Some(PLACED)] {
-            let of_log = shared();
-            cluster.watch::<Pod>(&mut tasks, PLACEHOLDER, fields, move |pod, now| {
-                let Some(name) = pod.labels().get(PLACEHOLDER) else { return };
-                let mut log = locked(&of_log);
-                let of = log.placeholders.entry(name.clone()).or_default();
-                let step = if fields.is_some() { &mut of.placed } else { &mut of.pod };
-                step.get_or_insert(now);
-            });
+        let pod_of_set = |pod: &PartialObjectMeta<Pod>| pod.labels().get(PLACEHOLDER).cloned();
+        let released = |pod: &PartialObjectMeta<Pod>| {
+            let mut managers = pod.managed_fields().iter().map(|of| of.manager.as_deref());
+            managers.any(|of| of == Some(MANAGER)).then(|| pod.name_any())
+        };
+        Self {
+            created: cluster.watch::<Pod>(ARRIVING, None, |pod| Some(pod.name_any())),
+            released: cluster.watch(ARRIVING, None, released),
+            placed: cluster.watch::<Pod>(ARRIVING, Some(PLACED), |pod| Some(pod.name_any())),
+            sets: cluster.watch::<StatefulSet>(PLACEHOLDER, None, |set| Some(set.name_any())),
+            set_pods: cluster.watch(PLACEHOLDER, None, pod_of_set),
+            set_placed: cluster.watch(PLACEHOLDER, Some(PLACED), pod_of_set),
         }
-        Self { log, tasks }
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
-        locked(&self.log)
+    /// Pods per second, and the stages, of pods with these placeholders.
+    fn read(
+        &self,
+        members: &HashMap<String, String>,
+        began: Instant,
+    ) -> (f64, [Option<f64>; STAGES.len()]) {
+        let Self { created, released, placed, sets, set_pods, set_placed } = self;
+        let [created, released, placed, sets, set_pods, set_placed] =
+            [created, released, placed, sets, set_pods, set_placed].map(|of| of.seen().clone());
+        let mut first: HashMap<String, Instant> = HashMap::new();
+        // When a member and the node of its placeholder were there.
+        let mut woken: HashMap<String, Instant> = HashMap::new();
+        for (pod, placeholder) in members {
+            let Some(at) = created.get(pod) else { continue };
+            let known = first.entry(placeholder.clone()).or_insert(*at);
+            *known = (*at).min(*known);
+            woken.insert(pod.clone(), *set_placed.get(placeholder).unwrap_or(at).max(at));
+        }
+        // What was there before took no time, and paused processes had no turn.
+        let median = |from: &HashMap<String, Instant>, to: &HashMap<String, Instant>| {
+            let took = from.iter().filter_map(|(name, from)| {
+                Some(to.get(name)?.saturating_duration_since(*from.max(&began)))
+            });
+            quantile(took.map(|took| took.as_secs_f64() * 1e3).collect(), 0.5)
+        };
+        let stages = [
+            median(&first, &sets),
+            median(&sets, &set_pods),
+            median(&set_pods, &set_placed),
+            median(&woken, &released),
+            median(&released, &placed),
+            median(&created, &placed),
+        ];
+        let last = placed.values().max().unwrap_or(&began);
+        (created.len() as f64 / (*last - began).as_secs_f64(), stages)
     }
-
-    /// Stops watching.
-    async fn end(mut self) -> Log {
-        self.tasks.shutdown().await;
-        std::mem::take(&mut self.log())
-    }
-}
-
-fn locked(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
-    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The figures of one contender in one round.
@@ -327,7 +302,8 @@ struct Arrival {
     rate: f64,
     /// In milliseconds.
     stages: [Option<f64>; STAGES.len()],
-    written: Written,
+    /// The requests of the controller, and how many seconds its limit made all of them wait.
+    written: [f64; 2],
     /// The processor time of each process.
     used: HashMap<&'static str, f64>,
 }
@@ -343,44 +319,6 @@ const STAGES: [&str; 6] = [
     "→ pod's node",
     "pod → its node",
 ];
-
-impl Arrival {
-    fn read(log: &Log, began: Instant) -> Self {
-        let pods = || log.pods.values();
-        let last = pods().filter_map(|pod| pod.placed).max().unwrap_or(began);
-        let mut first: HashMap<&str, Instant> = HashMap::new();
-        for pod in pods() {
-            if let (Some(placeholder), Some(created)) = (&pod.placeholder, pod.created) {
-                let known = first.entry(placeholder).or_insert(created);
-                *known = created.min(*known);
-            }
-        }
-        // What was there before took no time, and paused processes had no turn.
-        let between = |from: Option<Instant>, to: Option<Instant>| {
-            Some(to?.saturating_duration_since(from?.max(began)).as_secs_f64() * 1e3)
-        };
-        let of_groups = |step: &dyn Fn(Instant, &Steps) -> Option<f64>| {
-            let step = |(name, first): (&&str, &_)| step(*first, log.placeholders.get(*name)?);
-            quantile(first.iter().filter_map(step).collect(), 0.5)
-        };
-        let of_pods = |step: &dyn Fn(&Member) -> Option<f64>| {
-            quantile(pods().filter_map(step).collect(), 0.5)
-        };
-        let stages = [
-            of_groups(&|first, of| between(Some(first), of.set)),
-            of_groups(&|_, of| between(of.set, of.pod)),
-            of_groups(&|_, of| between(of.pod, of.placed)),
-            of_pods(&|pod| {
-                let of = log.placeholders.get(pod.placeholder.as_deref()?)?;
-                between(of.placed.max(pod.created), pod.released)
-            }),
-            of_pods(&|pod| between(pod.released, pod.placed)),
-            of_pods(&|pod| between(pod.created, pod.placed)),
-        ];
-        let rate = log.pods.len() as f64 / (last - began).as_secs_f64();
-        Self { rate, stages, written: [0.0; 2], used: HashMap::new() }
-    }
-}
 
 fn print(extent: Extent, start: Start, rounds: &[Round]) {
     let of = |contender: Contender| rounds.iter().map(move |round| &round[contender.label]);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, future};
@@ -11,18 +12,17 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use stowplan::testing::systems::coschedule::keys::{GATE, GROUP};
-use testbed::control_plane::{ControlPlane, Installation, NodeSpec, Options};
-use testbed::proxy::Proxy;
+use testbed::control_plane::{NodeSpec, Options};
 use testbed::tekton;
 use testbed::wait::{Seen, until};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::plane::{self, LIMIT, NAMESPACE, Stowplan};
+use crate::plane::{self, Cluster, LIMIT, NAMESPACE};
 
 /// The priority class that the chart creates for placeholders.
 pub(crate) const CLASS: &str = "stowplan-placeholder";
@@ -39,16 +39,6 @@ pub(crate) enum Binding {
     Node,
 }
 
-/// A control plane with stowplan, for one part of the bench.
-pub(crate) struct Cluster<'p> {
-    pub(crate) plane: &'p ControlPlane,
-    pub(crate) installation: Installation,
-    /// Between the controller and the API server.
-    pub(crate) proxy: Proxy,
-    /// An administrator's client, which does not pass the proxy.
-    pub(crate) client: Client,
-}
-
 /// Has `measure` measure on a control plane with these nodes, stowplan and a controller. Scheduler and
 /// controller manager keep their own limits, or have none.
 pub(crate) async fn with_cluster<T>(
@@ -59,9 +49,9 @@ pub(crate) async fn with_cluster<T>(
     plane::with_plane(Options { nodes, own_limits, ..Options::default() }, async |plane| {
         // First: the controller looks for new definitions only from time to time.
         tekton::install(&plane.client().await?).await?;
-        let Stowplan { installation, proxy, client } =
-            Stowplan::start(plane, plane::install()).await?;
-        measure(&mut Cluster { plane, installation, proxy, client }).await
+        let mut cluster = Cluster::new(plane, plane::install()).await?;
+        cluster.start_controller().await?;
+        measure(&mut cluster).await
     })
     .await
 }
@@ -104,13 +94,26 @@ impl Cluster<'_> {
     pub(crate) async fn pods_are(&self, count: usize, which: &ListParams) -> anyhow::Result<()> {
         let selector = [&which.label_selector, &which.field_selector];
         let selector: Vec<_> = selector.into_iter().flatten().map(String::as_str).collect();
-        let what = format!("{count} pods with {}", selector.join(" and "));
-        until(&what, LIMIT, async || {
-            self.plane.check()?;
-            let seen = self.pods().list_metadata(which).await?.items.len();
-            Ok(if seen == count { Seen::Done(()) } else { Seen::NotYet(seen.to_string()) })
-        })
-        .await
+        let what = format!("pods with {}", selector.join(" and "));
+        self.objects_are(count, &what, &self.pods(), which).await
+    }
+
+    /// Waits until there are this many objects that `which` selects.
+    pub(crate) async fn objects_are<K: Clone + Debug + DeserializeOwned>(
+        &self,
+        count: usize,
+        what: &str,
+        api: &Api<K>,
+        which: &ListParams,
+    ) -> anyhow::Result<()> {
+        self.until_there_are(count, what, async || Ok(api.list_metadata(which).await?.items.len()))
+            .await
+    }
+
+    /// Waits until `placed` has this many pods.
+    pub(crate) async fn are_placed(&self, pods: usize, placed: &Times) -> anyhow::Result<()> {
+        let what = format!("placed pods of {NAMESPACE}");
+        self.until_there_are(pods, &what, async || Ok(placed.seen().len())).await
     }
 
     /// How many of the pods that `which` selects are not on the node where most of their group
@@ -148,27 +151,44 @@ impl Cluster<'_> {
     }
 
     /// Watches objects, and of them no more than the metadata: little to decode, so that it is not the
-    /// watch that is measured. `note` is given each object and the time when it was seen.
+    /// watch that is measured. `name` is what an object is noted by; `None`: it is not.
     pub(crate) fn watch<K>(
         &self,
-        watches: &mut JoinSet<()>,
         labels: &str,
         fields: Option<&str>,
-        note: impl Fn(&PartialObjectMeta<K>, Instant) + Send + 'static,
-    ) where
+        name: impl Fn(&PartialObjectMeta<K>) -> Option<String> + Send + 'static,
+    ) -> Times
+    where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         K: Clone + Debug + Send + Sync + DeserializeOwned + 'static,
     {
         let mut config = watcher::Config::default().labels(labels);
         config.field_selector = fields.map(str::to_owned);
         let api = Api::<PartialObjectMeta<K>>::namespaced(self.client.clone(), NAMESPACE);
-        let seen = watcher(api, config).default_backoff().touched_objects();
-        watches.spawn(seen.for_each(move |object| {
-            if let Ok(object) = object {
-                note(&object, Instant::now());
+        let changes = watcher(api, config).default_backoff().touched_objects();
+        let times = Arc::<Mutex<HashMap<String, Instant>>>::default();
+        let mut watch = JoinSet::new();
+        let noted = Arc::clone(&times);
+        watch.spawn(changes.for_each(move |object| {
+            if let Some(name) = object.ok().and_then(|object| name(&object)) {
+                let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+                noted.entry(name).or_insert_with(Instant::now);
             }
             future::ready(())
         }));
+        Times { times, _watch: watch }
+    }
+}
+
+/// When a watch has first seen objects, by name.
+pub(crate) struct Times {
+    times: Arc<Mutex<HashMap<String, Instant>>>,
+    _watch: JoinSet<()>,
+}
+
+impl Times {
+    pub(crate) fn seen(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,19 +9,17 @@
 
 mod arrival;
 mod cluster;
-#[path = "../common/plane.rs"]
-mod plane;
-#[path = "../common/process.rs"]
-mod process;
+#[path = "../common/common.rs"]
+mod common;
 mod schedule;
-#[path = "../common/table.rs"]
-mod table;
 mod writes;
 
 use std::time::Instant;
 
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
+
+use common::{plane, process, table};
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,6 @@
 //! pods shows when each got its node.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -16,15 +15,13 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 use stowplan::testing::systems::coschedule::keys::{GROUP, PLACEHOLDER};
 use testbed::control_plane::NodeSpec;
-use testbed::wait::{Seen, until};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::Extent;
 use crate::cluster::{
-    Binding, CLASS, Cluster, PLACED, SCHEDULER, has_node, has_term, is_gated, with_cluster,
+    Binding, CLASS, PLACED, SCHEDULER, has_node, has_term, is_gated, with_cluster,
 };
-use crate::plane::{CONTROLLER, LIMIT, NAMESPACE, at_once, leading};
+use crate::plane::{CONTROLLER, Cluster, at_once};
 use crate::table::{Table, count, ratio, spread};
 
 /// The members of a group.
@@ -133,7 +130,7 @@ impl Bench<'_> {
             cluster.bind_by(binding, CLASS).await?;
         }
         let pods = self.groups * SIZE;
-        let placements = Placements::follow(cluster);
+        let placed = cluster.watch::<Pod>(QUEUED, Some(PLACED), |pod| Some(pod.name_any()));
         cluster.plane.pause(SCHEDULER).await?;
         let wanted = (0..pods).map(|pod| (pod % self.groups, pod / self.groups));
         let create = |(group, index)| self.create(group, index, QUEUED, binding.is_some());
@@ -146,17 +143,22 @@ impl Bench<'_> {
         }
         sleep(REST).await;
         cluster.installation.pause_controller(CONTROLLER).await?;
-        ensure!(placements.count() == 0, "a pod was placed without a scheduler");
+        ensure!(placed.seen().is_empty(), "a pod was placed without a scheduler");
 
         cluster.plane.resume(SCHEDULER)?;
-        let rate = placements.rate(pods).await;
+        let are_placed = cluster.are_placed(pods, &placed).await;
         cluster.installation.continue_controller(CONTROLLER).await?;
-        let rate = rate.with_context(|| format!("pods {label}"))?;
+        are_placed.with_context(|| format!("pods {label}"))?;
+        let times: Vec<_> = placed.seen().values().copied().collect();
+        let (first, last) = (times.iter().min(), times.iter().max());
+        let took = *last.context("no pod")? - *first.context("no pod")?;
+        // From the first to the last of them.
+        let rate = (pods - 1) as f64 / took.as_secs_f64();
         if binding.is_some() {
             cluster.groups_are_together(&queued, self.groups).await?;
         }
         self.delete(&queued).await?;
-        leading(&cluster.installation).await?;
+        cluster.leading().await?;
         eprintln!("{label}: {} pods/s", count(rate));
         round.insert(label, rate);
         Ok(())
@@ -191,41 +193,5 @@ impl Bench<'_> {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         self.cluster.pods().delete_collection(&now, which).await?;
         self.cluster.pods_are(0, which).await
-    }
-}
-
-/// When pods got their nodes, by name.
-struct Placements {
-    seen: Arc<Mutex<HashMap<String, Instant>>>,
-    _watch: JoinSet<()>,
-}
-
-impl Placements {
-    fn follow(cluster: &Cluster<'_>) -> Self {
-        let seen = Arc::<Mutex<HashMap<String, Instant>>>::default();
-        let note = Arc::clone(&seen);
-        let mut watch = JoinSet::new();
-        cluster.watch::<Pod>(&mut watch, QUEUED, Some(PLACED), move |pod, now| {
-            let mut note = note.lock().unwrap_or_else(PoisonError::into_inner);
-            note.entry(pod.name_any()).or_insert(now);
-        });
-        Self { seen, _watch: watch }
-    }
-
-    fn count(&self) -> usize {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    /// Placements a second, from the first to the last of so many pods.
-    async fn rate(&self, pods: usize) -> anyhow::Result<f64> {
-        until(&format!("{pods} pods of {NAMESPACE} to be placed"), LIMIT, async || {
-            let placed = self.count();
-            Ok(if placed == pods { Seen::Done(()) } else { Seen::NotYet(placed.to_string()) })
-        })
-        .await?;
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let (first, last) = (seen.values().min(), seen.values().max());
-        let took = *last.context("no pod")? - *first.context("no pod")?;
-        Ok((pods - 1) as f64 / took.as_secs_f64())
     }
 }

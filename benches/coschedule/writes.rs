@@ -1,27 +1,26 @@
 //! What the controller writes for a PipelineRun, by kind, from the first request to the last trace
 //! of its placeholder.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use hyper::Method;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
-use kube::{Api, api::GroupVersionKind};
-use serde::de::DeserializeOwned;
+use kube::Api;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams,
+};
 use serde_json::json;
 use stowplan::testing::systems::coschedule::keys::PLACEHOLDER;
 use testbed::proxy::Call;
 use testbed::tekton::{self, DURATION, Ended, Tekton};
 use testbed::volumes::{IMMEDIATE, Volumes};
-use testbed::wait::{Seen, until};
 use tokio::time::{Instant, sleep};
 
 use crate::Extent;
-use crate::cluster::{Binding, CLASS, Cluster, with_cluster};
-use crate::plane::{self, LIMIT, NAMESPACE};
+use crate::cluster::{Binding, CLASS, with_cluster};
+use crate::plane::{self, Cluster, LIMIT, NAMESPACE};
 use crate::table::{Table, count, tenths};
 
 /// The tasks of a run, all of which may begin at once.
@@ -57,14 +56,13 @@ async fn count_on(cluster: &Cluster<'_>, extent: Extent) -> anyhow::Result<Table
         [("`binding: affinity`", Binding::Affinity, 0), ("`binding: node`", Binding::Node, TASKS)]
     {
         cluster.bind_by(binding, CLASS).await?;
-        let Outcome { ended, gone, apart } = run_all(cluster, extent.runs).await?;
+        let (ended, gone, apart) = run_all(cluster, extent.runs).await?;
         let against = |seen: usize, budget: usize| format!("{} ({budget})", count(seen as f64));
         let proxy = &cluster.proxy;
         let sets = "/apis/apps/v1/namespaces/*/statefulsets";
-        let set = "/apis/apps/v1/namespaces/*/statefulsets/*";
         let made = proxy.count(&Method::POST, sets);
-        let changed = proxy.count(&Method::PATCH, set);
-        let removed = proxy.count(&Method::DELETE, set);
+        let [changed, removed] =
+            [Method::PATCH, Method::DELETE].map(|of| proxy.count(&of, &format!("{sets}/*")));
         let pods = proxy.count(&Method::PATCH, "/api/v1/namespaces/*/pods/*");
         let writes = proxy.writes();
         let is_event = |call: &Call| call.is_write() && call.path.contains("/events");
@@ -85,18 +83,13 @@ async fn count_on(cluster: &Cluster<'_>, extent: Extent) -> anyhow::Result<Table
     Ok(table)
 }
 
-/// What became of runs.
-struct Outcome {
-    /// How long it took until all had ended.
-    ended: Duration,
-    /// And until no placeholder was left.
-    gone: Duration,
-    /// The pods that were not on the node where most of their run were.
-    apart: usize,
-}
-
-/// All runs at once, until each has succeeded and nothing is left of them.
-async fn run_all(cluster: &Cluster<'_>, runs: usize) -> anyhow::Result<Outcome> {
+/// All runs at once, until each has succeeded and nothing is left of them. Returns how long it took
+/// until all had ended, and until no placeholder was left; and the pods that were not on the node
+/// where most of their run were.
+async fn run_all(
+    cluster: &Cluster<'_>,
+    runs: usize,
+) -> anyhow::Result<(Duration, Duration, usize)> {
     let kind = GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun");
     let kind = ApiResource::from_gvk(&kind);
     let api = Api::<DynamicObject>::namespaced_with(cluster.client.clone(), NAMESPACE, &kind);
@@ -121,33 +114,16 @@ async fn run_all(cluster: &Cluster<'_>, runs: usize) -> anyhow::Result<Outcome> 
     let apart = cluster.apart(&pods, runs, run_of).await?;
     cluster.pods_are(runs * TASKS, &pods).await?;
     let placeholders = ListParams::default().labels(PLACEHOLDER);
-    none_is_left(cluster, "the placeholders", &cluster.placeholders(), &placeholders).await?;
+    cluster.objects_are(0, "placeholders", &cluster.placeholders(), &placeholders).await?;
     let gone = began.elapsed();
     sleep(REST).await;
-    clear(cluster, &api).await.context("after all runs have ended")?;
-    Ok(Outcome { ended, gone, apart })
-}
 
-/// Deletes the runs, and waits until nothing of them is left.
-async fn clear(cluster: &Cluster<'_>, runs: &Api<DynamicObject>) -> anyhow::Result<()> {
-    runs.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
-    cluster.pods_are(0, &ListParams::default().labels(RUN)).await?;
+    let all = ListParams::default();
+    api.delete_collection(&DeleteParams::background(), &all).await?;
+    cluster.pods_are(0, &pods).await?;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), NAMESPACE);
-    none_is_left(cluster, "the claims", &claims, &ListParams::default()).await
-}
-
-async fn none_is_left<K: Clone + Debug + DeserializeOwned>(
-    cluster: &Cluster<'_>,
-    what: &str,
-    api: &Api<K>,
-    which: &ListParams,
-) -> anyhow::Result<()> {
-    until(&format!("{what} to be deleted"), LIMIT, async || {
-        cluster.plane.check()?;
-        let left = api.list_metadata(which).await?.items.len();
-        Ok(if left == 0 { Seen::Done(()) } else { Seen::NotYet(left.to_string()) })
-    })
-    .await
+    cluster.objects_are(0, "claims", &claims, &all).await?;
+    Ok((ended, gone, apart))
 }
 
 /// A run whose tasks use one volume, of a class that binds it before anybody knows where the tasks

@@ -64,9 +64,8 @@ async fn main() -> anyhow::Result<()> {
         plane.check()?;
         print_row(minute, created, &installation)?;
     }
-    for (process, limit) in
-        processes(&installation)?.into_iter().zip([webhook, controller, controller])
-    {
+    let limits = [webhook, controller, controller];
+    for (process, limit) in processes(&installation)?.into_iter().zip(limits) {
         let peak = memory_of(process, "VmHWM")?;
         ensure!(peak < limit, "{peak} bytes of {limit}");
     }
@@ -86,18 +85,17 @@ async fn churn(client: &Client, round: usize) -> anyhow::Result<usize> {
     crowd::create_task_runs(client, numbers(round, SMALL_EACH)).await?;
     crowd::create_pods(client, numbers(round, SMALL_EACH)).await?;
     if let Some(before) = round.checked_sub(1) {
-        let large = numbers(before, LARGE_RUNS)
-            .map(|n| (crowd::path("pipelineruns"), format!("large-{n}")));
-        let small = numbers(before, SMALL_EACH).flat_map(|n| {
-            [
-                (crowd::path("pipelineruns"), format!("run-{n}")),
-                (crowd::path("taskruns"), format!("task-{n}")),
-                (crowd::pods_path(), format!("pod-{n}")),
-            ]
-        });
-        let deleted = stream::iter(large.chain(small)).map(|(path, name)| async move {
-            let request = Request::delete(format!("{path}/{name}")).body(Vec::new())?;
-            client.request_text(request).await.with_context(|| name)?;
+        let runs = crowd::path("pipelineruns");
+        let mut paths = Vec::new();
+        paths.extend(numbers(before, LARGE_RUNS).map(|n| format!("{runs}/large-{n}")));
+        for n in numbers(before, SMALL_EACH) {
+            let [tasks, pods] = [crowd::path("taskruns"), crowd::pods_path()];
+            paths.extend([format!("{runs}/run-{n}"), format!("{tasks}/task-{n}")]);
+            paths.push(format!("{pods}/pod-{n}"));
+        }
+        let deleted = stream::iter(paths).map(|path| async move {
+            let request = Request::delete(&path).body(Vec::new())?;
+            client.request_text(request).await.context(path)?;
             anyhow::Ok(())
         });
         deleted.buffer_unordered(16).try_collect::<()>().await?;
@@ -107,11 +105,8 @@ async fn churn(client: &Client, round: usize) -> anyhow::Result<usize> {
 
 /// Webhook, leader and standby.
 fn processes(installation: &Installation) -> anyhow::Result<[u32; 3]> {
-    Ok([
-        installation.webhook_process()?,
-        installation.controller_process(0)?,
-        installation.controller_process(1)?,
-    ])
+    let [leader, standby] = [0, 1].map(|number| installation.controller_process(number));
+    Ok([installation.webhook_process()?, leader?, standby?])
 }
 
 fn print_row(minute: u32, created: usize, installation: &Installation) -> anyhow::Result<()> {

@@ -8,10 +8,10 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::{IpAddr, TcpListener};
+use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::Request;
@@ -23,18 +23,15 @@ use serde_json::{Value, json};
 use stowplan::testing::admission::{Review, answer, decide};
 use stowplan::testing::systems;
 use stowplan::testing::systems::policy::Policy;
-use testbed::control_plane::{ControlPlane, Installation, NodeSpec, Options};
+use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 use testbed::wait::{Seen, until};
 use testbed::workload;
 use tokio::time::Instant;
 
 use crate::answers::{UID, answer_of, patch_of};
-use crate::plane::{self, LIMIT};
+use crate::plane::{self, Cluster, LIMIT, series, sum};
 use crate::server;
 use crate::table::{Table, quantile, ratio};
-
-/// The first argument of a copy of this program that serves a webhook.
-pub(crate) const ROLE: &str = "role:constant";
 
 /// The namespace's label that selects a webhook.
 const VARIANT: &str = "bench.stowplan.dev/variant";
@@ -125,10 +122,10 @@ pub(crate) async fn measure(pods: usize) -> anyhow::Result<()> {
 }
 
 async fn measure_on(plane: &ControlPlane, pods: usize) -> anyhow::Result<()> {
-    let installation = plane.install(plane::install()).await?;
-    let client = plane.client().await?;
+    let cluster = Cluster::new(plane, plane::install()).await?;
+    let client = &cluster.client;
     for variant in Variant::ALL {
-        workload::namespace(&client, variant.name()).await?;
+        workload::namespace(client, variant.name()).await?;
         let mut labels = json!({VARIANT: variant.name()});
         if variant != Variant::Stowplan {
             labels["stowplan.dev/ignore"] = json!("true");
@@ -137,37 +134,32 @@ async fn measure_on(plane: &ControlPlane, pods: usize) -> anyhow::Result<()> {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.patch(variant.name(), &PatchParams::default(), &labels).await?;
     }
-    let mut webhooks = Webhooks::new(plane, client.clone()).await?;
+    let webhooks = Webhooks::new(&cluster).await?;
     let review = webhooks.start(Variant::Constant, &answer_of(&one_label()), false).await?;
     let recorded = recorded_answer(&review)?;
     let patch = patch_of(recorded.as_bytes())?.context("stowplan's answer has no patch")?;
     webhooks.start(Variant::Conditions, &answer_of(&one_label()), true).await?;
     webhooks.start(Variant::Labels, &answer_of(&labels_of_size(patch.len())), true).await?;
     webhooks.start(Variant::Recorded, &recorded, true).await?;
-    check(&client, &patch).await?;
+    check(client, &patch).await?;
 
     let mut series = Series::default();
     for round in 0..WARM_UP {
-        series.round(&client, &format!("warm-{round}")).await?;
+        series.round(client, &format!("warm-{round}")).await?;
     }
     series = Series::default();
-    let before = Calls::read(&client, &installation).await?;
+    let before = Calls::read(&cluster).await?;
     for round in 0..pods {
         plane.check()?;
-        series.round(&client, &format!("pod-{round}")).await?;
+        series.round(client, &format!("pod-{round}")).await?;
         if (round + 1) % 200 == 0 {
             eprintln!("latency: {} of {pods} rounds", round + 1);
         }
     }
-    let calls = Calls::read(&client, &installation).await?.since(&before);
-    println!(
-        "\nstowplan's patch: {} bytes; a pod as it is sent: {} bytes; a review: {} bytes",
-        patch.len(),
-        pod("pod-0", Variant::None).to_string().len(),
-        review.len(),
-    );
+    let after = Calls::read(&cluster).await?;
+    println!("\nstowplan's patch: {} bytes", patch.len());
     series.print(pods);
-    calls.print(pods)
+    Calls::print(&before, &after, pods)
 }
 
 /// A pod of a Streams job: beside no pod of one group, and on the node of those of another.
@@ -242,16 +234,19 @@ async fn check(client: &Client, patch: &[u8]) -> anyhow::Result<()> {
     }
     let labels = |variant| seen[&variant].metadata.labels.clone().unwrap_or_default();
     let affinity = |variant| seen[&variant].spec.as_ref().and_then(|spec| spec.affinity.clone());
-    let sent = 3;
-    ensure!(labels(Variant::None).len() == sent, "(a) is changed: {:?}", seen[&Variant::None]);
-    for variant in [Variant::Constant, Variant::Conditions] {
-        ensure!(labels(variant).len() == sent + 1, "{}: not called", variant.label());
-    }
-    let added = labels_of_size(patch.len());
-    let bytes = added.to_string().len();
+    let of_size = labels_of_size(patch.len());
+    let bytes = of_size.to_string().len();
     ensure!(bytes.abs_diff(patch.len()) < 64, "(f): {bytes} bytes instead of {}", patch.len());
-    let wanted = sent + added.as_array().map_or(0, Vec::len);
-    ensure!(labels(Variant::Labels).len() == wanted, "{}: not called", Variant::Labels.label());
+    let of_size = of_size.as_array().map_or(0, Vec::len);
+    for (variant, more) in [
+        (Variant::None, 0),
+        (Variant::Constant, 1),
+        (Variant::Conditions, 1),
+        (Variant::Labels, of_size),
+    ] {
+        let (found, wanted) = (labels(variant).len(), 3 + more);
+        ensure!(found == wanted, "{}: {found} labels instead of {wanted}", variant.label());
+    }
     let (ours, recorded) = (Variant::Stowplan, Variant::Recorded);
     ensure!(affinity(ours).is_some(), "stowplan has not changed the pod");
     ensure!(
@@ -266,46 +261,51 @@ async fn check(client: &Client, patch: &[u8]) -> anyhow::Result<()> {
 }
 
 /// The webhooks that only answer.
-struct Webhooks<'p> {
-    plane: &'p ControlPlane,
-    client: Client,
+struct Webhooks<'c> {
+    cluster: &'c Cluster<'c>,
     /// stowplan's webhook, of which the others are copies.
     model: Value,
 }
 
-impl<'p> Webhooks<'p> {
-    async fn new(plane: &'p ControlPlane, client: Client) -> anyhow::Result<Self> {
-        let all: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+impl<'c> Webhooks<'c> {
+    async fn new(cluster: &'c Cluster<'c>) -> anyhow::Result<Self> {
+        let all: Api<MutatingWebhookConfiguration> = Api::all(cluster.client.clone());
         let configuration = all.get(CONFIGURATION).await?;
         let mut webhooks = configuration.webhooks.into_iter().flatten();
         let model = webhooks.find(|it| it.name == WEBHOOK).context("no webhook for pods")?;
-        Ok(Self { plane, client, model: serde_json::to_value(model)? })
+        Ok(Self { cluster, model: serde_json::to_value(model)? })
     }
 
     /// Starts the server of a variant, registers it, and waits until it is called. Returns a review
     /// that it has got.
     async fn start(
-        &mut self,
+        &self,
         variant: Variant,
         answer: &str,
         conditions: bool,
     ) -> anyhow::Result<Vec<u8>> {
-        let folder = self.plane.dir().join(variant.name());
-        fs::create_dir(&folder)?;
         let name = variant.name();
+        let folder = self.cluster.plane.dir().join(name);
+        fs::create_dir(&folder)?;
         let authority = server::write_certificate(&folder, &format!("{name}.{name}.svc"))?.pem();
-        fs::write(folder.join("answer.json"), answer)?;
-        let service = self.service(variant, 443).await?;
-        let listening = self.serve(variant, service, &folder).await?;
-        self.service(variant, listening.port()).await?;
+        let listener = TcpListener::bind((self.service(variant, 443).await?, 0))?;
+        let port = listener.local_addr()?.port();
+        self.service(variant, port).await?;
+        let parts: Vec<String> = answer.split(UID).map(str::to_owned).collect();
+        let first = Arc::new(OnceLock::<Vec<u8>>::new());
+        let seen = Arc::clone(&first);
+        std::thread::spawn(move || {
+            server::serve(listener, &folder, move |review| {
+                seen.get_or_init(|| review.to_vec());
+                Ok(parts.join(uid_of(review)?).into_bytes())
+            })
+        });
 
         let mut webhook = self.model.clone();
         webhook["name"] = json!(variant.webhook());
         webhook["clientConfig"] = json!({
             "caBundle": STANDARD.encode(&authority),
-            "service": {
-                "name": name, "namespace": name, "path": "/mutate", "port": listening.port(),
-            },
+            "service": {"name": name, "namespace": name, "path": "/mutate", "port": port},
         });
         webhook["namespaceSelector"] = json!({"matchLabels": {VARIANT: name}});
         if !conditions {
@@ -314,24 +314,21 @@ impl<'p> Webhooks<'p> {
         let configuration: MutatingWebhookConfiguration = serde_json::from_value(json!({
             "metadata": {"name": name}, "webhooks": [webhook],
         }))?;
-        let all: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        let all: Api<MutatingWebhookConfiguration> = Api::all(self.cluster.client.clone());
         all.create(&PostParams::default(), &configuration).await?;
 
-        let file = folder.join("review.json");
         until(&format!("{} to be called", variant.label()), LIMIT, async || {
-            self.plane.check()?;
-            variant.try_pod(&self.client).await?;
-            Ok(match fs::read(&file) {
-                Ok(review) => Seen::Done(review),
-                Err(error) => Seen::NotYet(error.to_string()),
-            })
+            self.cluster.plane.check()?;
+            variant.try_pod(&self.cluster.client).await?;
+            let review = first.get().cloned();
+            Ok(review.map_or_else(|| Seen::NotYet("no review".to_owned()), Seen::Done))
         })
         .await
     }
 
     /// Creates the Service of a variant, or changes its port. Returns its address.
     async fn service(&self, variant: Variant, port: u16) -> anyhow::Result<IpAddr> {
-        let services: Api<Service> = Api::namespaced(self.client.clone(), variant.name());
+        let services: Api<Service> = Api::namespaced(self.cluster.client.clone(), variant.name());
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": variant.name()},
             "spec": {"ports": [{"name": "https", "port": port}]},
@@ -341,48 +338,6 @@ impl<'p> Webhooks<'p> {
         let address = service.spec.and_then(|spec| spec.cluster_ip);
         Ok(address.context("a Service without an address")?.parse()?)
     }
-
-    /// Starts a copy of this program as the server of a variant. It ends with the control plane.
-    async fn serve(
-        &self,
-        variant: Variant,
-        address: IpAddr,
-        folder: &Path,
-    ) -> anyhow::Result<SocketAddr> {
-        let program = std::env::current_exe()?;
-        let arguments = [ROLE.to_owned(), address.to_string(), folder.display().to_string()];
-        let log = self.plane.start_program(variant.name(), &program, &arguments)?;
-        until(&format!("{} to listen", variant.label()), LIMIT, async || {
-            self.plane.check()?;
-            let text = fs::read_to_string(&log)?;
-            let line = text.lines().find_map(|line| line.strip_prefix("listening on https://"));
-            Ok(match line.map(str::parse) {
-                Some(Ok(address)) => Seen::Done(address),
-                _ => Seen::NotYet(text),
-            })
-        })
-        .await
-    }
-}
-
-/// Serves the answer in a folder, with the uid of each review, until killed. Writes the first review
-/// into the folder.
-pub(crate) fn play(arguments: &[String]) -> anyhow::Result<()> {
-    let [address, folder] = arguments else { bail!("{ROLE} ADDRESS FOLDER") };
-    let folder = PathBuf::from(folder);
-    let answer = fs::read_to_string(folder.join("answer.json"))?;
-    let parts: Vec<String> = answer.split(UID).map(str::to_owned).collect();
-    let first = std::sync::Once::new();
-    let listen = SocketAddr::new(address.parse()?, 0);
-    let (part, complete) = (folder.join("review.part"), folder.join("review.json"));
-    server::serve(listen, &folder, move |review| {
-        let answer = parts.join(uid_of(review)?).into_bytes();
-        first.call_once(|| {
-            let written = fs::write(&part, review);
-            let _ = written.and_then(|()| fs::rename(&part, &complete));
-        });
-        Ok(answer)
-    })
 }
 
 /// The latencies of all variants, in milliseconds, in the order of the rounds.
@@ -449,72 +404,44 @@ impl Series {
     }
 }
 
-/// What the API server and stowplan count of the calls, as sums.
-struct Calls {
-    /// By webhook: the calls, and their seconds as the API server sees them.
-    webhooks: HashMap<String, (f64, f64)>,
-    /// Evaluations of match conditions, and their seconds.
-    conditions: (f64, f64),
-    /// Reviews, and their seconds in stowplan from a request's head to its answer.
-    inside: (f64, f64),
-}
+/// What the API server and stowplan count: rows, each with a count and the seconds of all.
+struct Calls(Vec<(String, f64, f64)>);
 
 impl Calls {
-    async fn read(client: &Client, installation: &Installation) -> anyhow::Result<Self> {
-        let request = Request::get("/metrics").body(Vec::new())?;
-        let api = client.request_text(request).await?;
+    async fn read(Cluster { client, installation, .. }: &Cluster<'_>) -> anyhow::Result<Self> {
+        let api = client.request_text(Request::get("/metrics").body(Vec::new())?).await?;
         let ours = testbed::http::get(installation.admin_address(), "/metrics").await?.body;
-        let mut webhooks = HashMap::new();
-        for variant in Variant::ALL {
-            if let Some(webhook) = variant.webhook() {
-                let label = format!(r#"name="{webhook}""#);
-                let name = "apiserver_admission_webhook_admission_duration_seconds";
-                webhooks.insert(webhook, sums(&api, name, &label));
-            }
-        }
-        let name = "apiserver_admission_match_condition_evaluation_seconds";
-        let conditions = sums(&api, name, "");
-        let inside = sums(&ours, "stowplan_admission_duration_seconds", "");
-        Ok(Self { webhooks, conditions, inside })
-    }
-
-    fn since(mut self, before: &Self) -> Self {
-        let less = |(n, s): (f64, f64), (m, t): (f64, f64)| (n - m, s - t);
-        for (webhook, sum) in &mut self.webhooks {
-            *sum = less(*sum, before.webhooks[webhook]);
-        }
-        self.conditions = less(self.conditions, before.conditions);
-        self.inside = less(self.inside, before.inside);
-        self
-    }
-
-    fn print(&self, pods: usize) -> anyhow::Result<()> {
-        let mut table = Table::new("what | count | calls a pod | mean, ms");
-        let mut row = |label: &str, (count, seconds): (f64, f64)| {
-            let mean = if count > 0.0 { seconds * 1e3 / count } else { 0.0 };
-            let a_pod = ratio(count / pods as f64);
-            table.row(label, [format!("{count:.0}"), a_pod, format!("{mean:.3}")]);
+        let mut rows = Vec::new();
+        let mut add = |row: String, metrics: &str, name: &str, label: &str| {
+            let mut series = ["count", "sum"].map(|of| series(metrics, &format!("{name}_{of}")));
+            series.iter_mut().for_each(|series| series.retain(|line| line.contains(label)));
+            let [count, seconds] = series.map(|series| sum(&series));
+            rows.push((row, count, seconds));
         };
         for variant in Variant::ALL {
             if let Some(webhook) = variant.webhook() {
-                let sum = self.webhooks[&webhook];
-                ensure!(sum.0 > 0.0, "{}: the API server counts no call", variant.label());
-                row(&format!("call of {}", variant.label()), sum);
+                let name = "apiserver_admission_webhook_admission_duration_seconds";
+                let row = format!("call of {}", variant.label());
+                add(row, &api, name, &format!(r#"name="{webhook}""#));
             }
         }
-        row("match conditions of a webhook", self.conditions);
-        row("inside stowplan, from a request's head to its answer", self.inside);
+        let conditions = "apiserver_admission_match_condition_evaluation_seconds";
+        add("match conditions of a webhook".to_owned(), &api, conditions, "");
+        let inside = "inside stowplan, from a request's head to its answer".to_owned();
+        add(inside, &ours, "stowplan_admission_duration_seconds", "");
+        Ok(Self(rows))
+    }
+
+    /// Prints what was counted between two moments.
+    fn print(before: &Self, after: &Self, pods: usize) -> anyhow::Result<()> {
+        let mut table = Table::new("what | count | calls a pod | mean, ms");
+        for ((row, count, seconds), (_, of, earlier)) in after.0.iter().zip(&before.0) {
+            let (count, seconds) = (count - of, seconds - earlier);
+            ensure!(count > 0.0, "{row}: nothing was counted");
+            let (a_pod, mean) = (ratio(count / pods as f64), seconds * 1e3 / count);
+            table.row(row, [format!("{count:.0}"), a_pod, format!("{mean:.3}")]);
+        }
         table.print("The same, as the API server and stowplan measure it");
         Ok(())
     }
-}
-
-/// The count and the sum of a histogram, over all series with this label.
-fn sums(metrics: &str, name: &str, label: &str) -> (f64, f64) {
-    let of = |suffix: &str| {
-        let lines = metrics.lines().filter(|line| line.contains(label));
-        let of_name = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(suffix));
-        of_name.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-    };
-    (of("_count"), of("_sum"))
 }

@@ -7,28 +7,19 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
 
-#[path = "../common/answers.rs"]
-mod answers;
+#[path = "../common/common.rs"]
+mod common;
 mod latency;
-#[path = "../common/objects.rs"]
-mod objects;
 mod plan;
-#[path = "../common/plane.rs"]
-mod plane;
-#[path = "../common/process.rs"]
-mod process;
-#[path = "../common/server.rs"]
-mod server;
 mod size;
-#[path = "../common/table.rs"]
-mod table;
 
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
 
-use objects::Extent;
+use common::objects::{self, Extent};
+use common::{answers, plane, process, server, table};
 
 /// What `docs/performance.md` shows.
 const STANDARD: Extent = Extent { nodes: 5_000, pods: 50_000, runs: 2_000, jobs: 500 };
@@ -55,10 +46,6 @@ struct Arguments {
 }
 
 fn main() -> anyhow::Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.first().is_some_and(|word| word == latency::ROLE) {
-        return latency::play(&words[1..]);
-    }
     let Arguments { quick, pods, rest, parts, .. } = Arguments::parse();
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     let started = Instant::now();

@@ -6,24 +6,25 @@
 //! would take an hour, and kwok would play each pod. The placeholders of the runs, the pools of jobs
 //! and the statuses are made by the controller, which finds a cluster that it has never seen.
 
+use std::array;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 use stowplan::testing::systems::coschedule::keys::PLACEHOLDER;
-use testbed::control_plane::{ControlPlane, Installation, Options};
-use testbed::proxy::{Call, Proxy};
+use testbed::control_plane::Options;
+use testbed::proxy::Call;
 use testbed::wait::{Seen, until};
 use testbed::{tekton, workload};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::objects::{self, Extent, NAMESPACES, State, World, ZONES, node_name};
-use crate::plane::{self, CONTROLLER, at_once, leading, metric, metric_lines, planned};
+use crate::plane::{self, CONTROLLER, Cluster, LIMIT, at_once};
 use crate::process::{mebibytes, processor_time};
 use crate::table::{Table, count, growth, ratio, tenths};
 
@@ -33,15 +34,11 @@ const STORED_AT_ONCE: usize = 100;
 /// How long nothing is written until the controller counts as having settled.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// How long the controller may take to settle, beside the time for each write that is to be expected.
-const LIMIT: Duration = Duration::from_secs(300);
+/// How long the controller may take for each write that is to be expected, beside [`LIMIT`].
 const LIMIT_OF_WRITE: Duration = Duration::from_millis(100);
 
 /// How many nodes become NotReady in a second while nodes flap. Each is Ready again at once.
 const FLAPS_A_SECOND: usize = 10;
-
-/// The metric that counts the controller's writes.
-const WRITES: &str = "stowplan_controller_writes_total";
 
 /// Measures both sizes, each on a control plane of its own, and prints them beside each other.
 pub(crate) async fn measure(extent: Extent, rest: Duration) -> anyhow::Result<()> {
@@ -50,51 +47,26 @@ pub(crate) async fn measure(extent: Extent, rest: Duration) -> anyhow::Result<()
         let nodes = plane::zoned_nodes(u16::try_from(extent.nodes)?, ZONES);
         tell(&format!("a control plane of {} nodes", extent.nodes));
         let began = Instant::now();
-        let mut of_size = Figures::default();
-        plane::with_plane(Options { nodes, ..Options::default() }, async |plane| {
-            of_size.took("control plane with all nodes Ready, s", began, tenths);
-            measure_on(plane, extent, rest, &mut of_size).await
-        })
-        .await?;
-        figures.push((extent, of_size));
+        let measured = plane::with_plane(Options { nodes, ..Options::default() }, async |plane| {
+            let created = began.elapsed();
+            // First: the controller looks for new definitions only from time to time.
+            tekton::install(&plane.client().await?).await?;
+            let cluster = Cluster::new(plane, plane::install()).await?;
+            let mut bench = Bench { cluster, extent, figures: Vec::new() };
+            bench.took("control plane with all nodes Ready, s", created, tenths);
+            bench.measure(rest).await?;
+            Ok(bench.figures)
+        });
+        figures.push((extent, measured.await?));
     }
     print(&figures);
     Ok(())
 }
 
-/// How a figure is shown.
-type Shown = fn(f64) -> String;
+/// A figure: its label, its value, and how it is shown.
+type Figure = (String, f64, fn(f64) -> String);
 
-/// Figures with how they are shown, in order.
-#[derive(Default)]
-struct Figures(Vec<(String, f64, Shown)>);
-
-impl Figures {
-    fn add(&mut self, label: &str, value: f64, shown: Shown) {
-        tell(&format!("{label}: {}", shown(value)));
-        self.0.push((label.to_owned(), value, shown));
-    }
-
-    /// The seconds since then.
-    fn took(&mut self, label: &str, began: Instant, shown: Shown) {
-        self.add(label, began.elapsed().as_secs_f64(), shown);
-    }
-
-    /// A line of the kernel on the memory of webhook and controller.
-    fn add_memory(
-        &mut self,
-        label: &str,
-        field: &str,
-        installation: &Installation,
-    ) -> anyhow::Result<()> {
-        for (of, process) in ["webhook", "controller"].into_iter().zip(processes(installation)?) {
-            self.add(&format!("{of}: {label}, MiB"), mebibytes(process, field)?, tenths);
-        }
-        Ok(())
-    }
-}
-
-fn print(figures: &[(Extent, Figures)]) {
+fn print(figures: &[(Extent, Vec<Figure>)]) {
     let title = |extent: &Extent| {
         let Extent { nodes, pods, runs, jobs } = *extent;
         let [nodes, pods, runs, jobs] = [nodes, pods, runs, jobs].map(|n| count(n as f64));
@@ -102,314 +74,282 @@ fn print(figures: &[(Extent, Figures)]) {
     };
     let [(tenth, of_tenth), (all, of_all)] = figures else { return };
     let mut table = Table::new(&format!("what | {} | {} | ratio", title(tenth), title(all)));
-    for ((label, small, shown), (_, large, _)) in of_tenth.0.iter().zip(&of_all.0) {
+    for ((label, small, shown), (_, large, _)) in of_tenth.iter().zip(of_all) {
         table.row(label, [shown(*small), shown(*large), growth(*small, *large)]);
     }
     table.print("A large cluster, and a tenth of it");
 }
 
-async fn measure_on(
-    plane: &ControlPlane,
+/// A control plane with stowplan, and the figures measured on it.
+struct Bench<'p> {
+    cluster: Cluster<'p>,
     extent: Extent,
-    rest: Duration,
-    figures: &mut Figures,
-) -> anyhow::Result<()> {
-    let client = plane.client().await?;
-    // First: the controller looks for new definitions only from time to time.
-    tekton::install(&client).await?;
-    let mut installation = plane.install(plane::install()).await?;
-    let proxy = plane.proxy().await?;
-    for namespace in NAMESPACES {
-        workload::namespace(&client, namespace).await?;
-    }
-    let class: StorageClass = serde_json::from_value(objects::class())?;
-    Api::<StorageClass>::all(client.clone()).create(&PostParams::default(), &class).await?;
-    let began = Instant::now();
-    let last = store(plane, extent).await?;
-    figures.took("storing the objects, s", began, tenths);
-    known_to_the_scheduler(&client, &last).await?;
+    figures: Vec<Figure>,
+}
 
-    settle(plane, &mut installation, &proxy, extent, figures).await?;
-    placed(&client, &proxy, extent, figures).await?;
-    restart(plane, &mut installation, figures).await?;
-    drop(proxy);
-    let watch = Watch { plane, client, installation: &installation };
-    let act = async || {
-        sleep(rest).await;
+impl Bench<'_> {
+    fn add(&mut self, label: &str, value: f64, shown: fn(f64) -> String) {
+        tell(&format!("{label}: {}", shown(value)));
+        self.figures.push((label.to_owned(), value, shown));
+    }
+
+    fn took(&mut self, label: &str, time: Duration, shown: fn(f64) -> String) {
+        self.add(label, time.as_secs_f64(), shown);
+    }
+
+    /// Adds a line of the kernel on the memory of webhook and controller.
+    fn add_memory(&mut self, label: &str, field: &str) -> anyhow::Result<()> {
+        for (of, process) in ["webhook", "controller"].into_iter().zip(self.processes()?) {
+            self.add(&format!("{of}: {label}, MiB"), mebibytes(process, field)?, tenths);
+        }
         Ok(())
-    };
-    watch.spend("at rest", rest, figures, act).await?;
-    figures.add("nodes that became NotReady until here", watch.lost().await? as f64, count);
-    watch.spend("flapping", rest, figures, async || watch.flap(extent, rest).await).await?;
-    sleep(QUIET).await;
-    figures.add("nodes NotReady some seconds later", watch.not_ready().await? as f64, count);
-    figures.add_memory("resident after that", "VmRSS", &installation)?;
-    figures.add_memory("most resident", "VmHWM", &installation)
-}
-
-/// Webhook and controller.
-fn processes(installation: &Installation) -> anyhow::Result<[u32; 2]> {
-    Ok([installation.webhook_process()?, installation.controller_process(CONTROLLER)?])
-}
-
-/// Stores all objects, past admission. Returns a pod of the last run.
-async fn store(plane: &ControlPlane, extent: Extent) -> anyhow::Result<Value> {
-    let mut world = World::new(State::Steady, extent)?;
-    let mut stored = 0;
-    let mut batch: Vec<Value> = Vec::new();
-    let mut last = Value::Null;
-    let all = extent.runs + extent.jobs + extent.others();
-    for number in 0..all {
-        let of_jobs = number.saturating_sub(extent.runs);
-        if number < extent.runs {
-            let run = world.run(number)?;
-            last = run.iter().rfind(|object| object["kind"] == "Pod").cloned().unwrap_or(last);
-            batch.extend(run);
-        } else if of_jobs < extent.jobs {
-            batch.extend(world.job(of_jobs)?);
-        } else {
-            batch.push(world.other(of_jobs - extent.jobs)?);
-        }
-        if batch.len() < STORED_AT_ONCE && number + 1 < all {
-            continue;
-        }
-        for some in batch.chunks(STORED_AT_ONCE) {
-            plane.store_each(some).await?;
-        }
-        let before = stored / 10_000;
-        stored += batch.len();
-        if stored / 10_000 > before {
-            tell(&format!("{stored} objects are stored"));
-        }
-        batch.clear();
     }
-    plane.check()?;
-    Ok(last)
-}
 
-/// Waits until the scheduler knows the stored objects: it would give placeholders nodes without their
-/// members, and leave those whose claims it does not know unplaced for minutes. A trial pod mounts the
-/// claims of the last run, and must be beside its pods.
-async fn known_to_the_scheduler(client: &Client, last: &Value) -> anyhow::Result<()> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACES[0]);
-    let mut number = 0;
-    until("the scheduler to know the last run", LIMIT, async || {
-        number += 1;
-        let name = format!("trial-{number}");
-        let beside = json!([{
-            "labelSelector": {"matchLabels": last["metadata"]["labels"]},
-            "topologyKey": "kubernetes.io/hostname",
-        }]);
-        let trial = serde_json::from_value(json!({
-            "metadata": {"name": name},
-            "spec": {
-                "containers": [{"name": "trial", "image": "trial"}],
-                "volumes": last["spec"]["volumes"],
-                "affinity": {
-                    "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": beside},
-                },
-            },
-        }))?;
-        pods.create(&PostParams::default(), &trial).await?;
-        sleep(Duration::from_secs(2)).await;
-        let node = pods.get(&name).await?.spec.and_then(|spec| spec.node_name);
-        pods.delete(&name, &DeleteParams::default().grace_period(0)).await?;
-        // One that has failed once waits for minutes, so each attempt is another pod.
-        Ok(match node {
-            Some(_) => Seen::Done(()),
-            None => Seen::NotYet(format!("{number} trial pods have no node")),
-        })
-    })
-    .await
-}
+    /// Webhook and controller.
+    fn processes(&self) -> anyhow::Result<[u32; 2]> {
+        let installation = &self.cluster.installation;
+        Ok([installation.webhook_process()?, installation.controller_process(CONTROLLER)?])
+    }
 
-/// Starts the controller behind the proxy, and waits until nothing is left to write.
-async fn settle(
-    plane: &ControlPlane,
-    installation: &mut Installation,
-    proxy: &Proxy,
-    extent: Extent,
-    figures: &mut Figures,
-) -> anyhow::Result<()> {
-    let began = Instant::now();
-    installation.start_controller_through(CONTROLLER, proxy).await?;
-    leading(installation).await?;
-    let expected = u32::try_from(extent.runs + 4 * extent.jobs)?;
-    let limit = LIMIT + LIMIT_OF_WRITE * expected;
-    // An action that is repeated in vain would be left for ever: it shows in the table.
-    silence("the controller to settle", limit, proxy, async || {
-        plane.check()?;
-        let left = metric(installation, "stowplan_controller_actions").await?;
-        Ok((true, format!("{left} are left")))
-    })
-    .await?;
-    let took = began.elapsed().saturating_sub(QUIET);
-    figures.add(
-        "first start of the controller until nothing is left, s",
-        took.as_secs_f64(),
-        tenths,
-    );
-    figures.add("… writes to objects", proxy.writes() as f64, count);
-    let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
-    for call in proxy.calls().iter().filter(|call| call.is_write_to_object()) {
-        *kinds.entry(kind_of(call)).or_default() += 1.0;
-    }
-    for kind in [
-        "POST statefulsets",
-        "POST hostpools",
-        "PATCH streamsjobs",
-        "PATCH hostpools",
-        "PATCH nodes",
-    ] {
-        let number = kinds.remove(kind).unwrap_or_default();
-        figures.add(&format!("… … {kind}"), number, count);
-    }
-    figures.add("… … others", kinds.values().fold(0.0, |sum, number| sum + number), count);
-    for (kind, number) in kinds {
-        tell(&format!("others: {number} {kind}"));
-    }
-    let left = metric(installation, "stowplan_controller_actions").await?;
-    figures.add("… writes that are left", left, count);
-    let (plans, seconds) = planned(installation).await?;
-    figures.add("… plans", plans, count);
-    figures.add("… ms a plan", seconds * 1e3 / plans.max(1.0), tenths);
-    Ok(())
-}
-
-/// Waits until `look` has found that all is done, and nothing was written, for a while.
-async fn silence(
-    what: &str,
-    limit: Duration,
-    proxy: &Proxy,
-    mut look: impl AsyncFnMut() -> anyhow::Result<(bool, String)>,
-) -> anyhow::Result<()> {
-    let (mut last, mut since, mut said) = (0, Instant::now(), Instant::now());
-    until(what, limit, async || {
-        let (is_done, found) = look().await?;
-        let writes = proxy.writes();
-        if writes != last || !is_done {
-            (last, since) = (writes, Instant::now());
+    async fn measure(&mut self, rest: Duration) -> anyhow::Result<()> {
+        let client = &self.cluster.client;
+        for namespace in NAMESPACES {
+            workload::namespace(client, namespace).await?;
         }
-        let found = format!("{writes} writes, {found}");
-        if said.elapsed() > Duration::from_secs(10) {
-            said = Instant::now();
-            tell(&found);
-        }
-        Ok(if since.elapsed() > QUIET { Seen::Done(()) } else { Seen::NotYet(found) })
-    })
-    .await
-}
+        let class: StorageClass = serde_json::from_value(objects::class())?;
+        Api::<StorageClass>::all(client.clone()).create(&PostParams::default(), &class).await?;
+        let began = Instant::now();
+        let last = self.store().await?;
+        self.took("storing the objects, s", began.elapsed(), tenths);
+        self.known_to_the_scheduler(&last).await?;
 
-/// Waits until all placeholders have nodes and nothing was written for a while: what is written after a
-/// restart then needs another cause.
-async fn placed(
-    client: &Client,
-    proxy: &Proxy,
-    extent: Extent,
-    figures: &mut Figures,
-) -> anyhow::Result<()> {
-    let pods: Api<Pod> = Api::all(client.clone());
-    let placeholders = ListParams::default().labels(PLACEHOLDER);
-    let before = proxy.writes();
-    silence("all placeholders to be placed", 2 * LIMIT, proxy, async || {
-        sleep(Duration::from_secs(2)).await;
-        let unplaced = placeholders.clone().fields("spec.nodeName=");
-        let all = pods.list_metadata(&placeholders).await?.items.len();
-        let unplaced = pods.list_metadata(&unplaced).await?.items.len();
-        let is_done = all >= extent.runs && unplaced == 0;
-        Ok((is_done, format!("{all} exist, {unplaced} have no node")))
-    })
-    .await?;
-    let moves = (proxy.writes() - before) as f64;
-    figures.add("… writes until all placeholders have nodes", moves, count);
-    Ok(())
-}
-
-/// The method and the plural name of the kind.
-fn kind_of(call: &Call) -> String {
-    let mut words = call.path.split('/').skip_while(|word| *word != "namespaces").skip(2);
-    let plural = words
-        .next()
-        .map_or_else(|| call.path.split('/').nth(3).unwrap_or_default().to_owned(), str::to_owned);
-    format!("{} {plural}", call.method)
-}
-
-/// Starts both processes anew beside all objects.
-async fn restart(
-    plane: &ControlPlane,
-    installation: &mut Installation,
-    figures: &mut Figures,
-) -> anyhow::Result<()> {
-    installation.stop_webhook().await?;
-    let began = Instant::now();
-    installation.start_webhook().await?;
-    figures.took("webhook: from its start until ready, s", began, ratio);
-    installation.stop_controller(CONTROLLER).await?;
-    let began = Instant::now();
-    // Not through the proxy: TLS is in its memory.
-    installation.start_controller(CONTROLLER).await?;
-    figures.took("controller: from its start until ready, s", began, ratio);
-    leading(installation).await?;
-    figures.took("controller: from its start until it leads, s", began, ratio);
-    sleep(QUIET).await;
-    plane.check()?;
-    figures.add("controller: writes after that", written(installation).await?, count);
-    figures.add_memory("resident after its start", "VmRSS", installation)
-}
-
-/// What the processes do while something else happens.
-struct Watch<'w> {
-    plane: &'w ControlPlane,
-    client: Client,
-    installation: &'w Installation,
-}
-
-impl Watch<'_> {
-    /// The processor time and the plans while `act` goes on.
-    async fn spend(
-        &self,
-        label: &str,
-        time: Duration,
-        figures: &mut Figures,
-        act: impl AsyncFnOnce() -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+        self.settle().await?;
+        self.until_placed().await?;
+        self.restart().await?;
         let before = self.spent().await?;
-        act().await?;
-        self.plane.check()?;
-        let after = self.spent().await?;
-        let [webhook, controller, plans, seconds, writes] =
-            std::array::from_fn(|index| after[index] - before[index]);
-        let label = format!("{label}, {} s", time.as_secs());
-        figures.add(&format!("{label}: processor time of the webhook, s"), webhook, ratio);
-        figures.add(&format!("{label}: … of the controller, s"), controller, ratio);
-        figures.add(&format!("{label}: plans"), plans, count);
-        figures.add(&format!("{label}: ms a plan"), seconds * 1e3 / plans.max(1.0), tenths);
-        figures.add(&format!("{label}: writes"), writes, count);
+        sleep(rest).await;
+        self.add_spent("at rest", rest, before).await?;
+        let lost = self.count_lost_nodes().await?;
+        self.add("nodes that became NotReady until here", lost as f64, count);
+        let before = self.spent().await?;
+        self.flap(rest).await?;
+        self.add_spent("flapping", rest, before).await?;
+        sleep(QUIET).await;
+        let not_ready = self.count_nodes_not_ready().await?;
+        self.add("nodes NotReady some seconds later", not_ready as f64, count);
+        self.add_memory("resident after that", "VmRSS")?;
+        self.add_memory("most resident", "VmHWM")
+    }
+
+    /// Stores all objects, past admission. Returns a pod of the last run.
+    async fn store(&self) -> anyhow::Result<Value> {
+        let Extent { runs, jobs, .. } = self.extent;
+        let mut world = World::new(State::Steady, self.extent)?;
+        let mut last = Value::Null;
+        let mut batch: Vec<Value> = Vec::new();
+        let all = runs + jobs + self.extent.others();
+        for number in 0..all {
+            if number < runs {
+                batch.extend(world.run(number)?);
+                last = batch.last().cloned().unwrap_or_default();
+            } else if number < runs + jobs {
+                batch.extend(world.job(number - runs)?);
+            } else {
+                batch.push(world.other(number - runs - jobs)?);
+            }
+            if batch.len() >= STORED_AT_ONCE || number + 1 == all {
+                self.cluster.plane.store_each(&batch).await?;
+                batch.clear();
+            }
+            if number % 5_000 == 4_999 {
+                tell(&format!("{} of {all} runs, jobs and other pods are stored", number + 1));
+            }
+        }
+        self.cluster.plane.check()?;
+        Ok(last)
+    }
+
+    /// Waits until the scheduler knows the stored objects: it would give placeholders nodes without their
+    /// members, and leave those whose claims it does not know unplaced for minutes. A trial pod mounts the
+    /// claims of the last run, and must be beside its pods.
+    async fn known_to_the_scheduler(&self, last: &Value) -> anyhow::Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client.clone(), NAMESPACES[0]);
+        let mut number = 0;
+        until("the scheduler to know the last run", LIMIT, async || {
+            number += 1;
+            let name = format!("trial-{number}");
+            let beside = json!([{
+                "labelSelector": {"matchLabels": last["metadata"]["labels"]},
+                "topologyKey": "kubernetes.io/hostname",
+            }]);
+            let trial = serde_json::from_value(json!({
+                "metadata": {"name": name},
+                "spec": {
+                    "containers": [{"name": "trial", "image": "trial"}],
+                    "volumes": last["spec"]["volumes"],
+                    "affinity": {
+                        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": beside},
+                    },
+                },
+            }))?;
+            pods.create(&PostParams::default(), &trial).await?;
+            sleep(Duration::from_secs(2)).await;
+            let node = pods.get(&name).await?.spec.and_then(|spec| spec.node_name);
+            pods.delete(&name, &DeleteParams::default().grace_period(0)).await?;
+            // One that has failed once waits for minutes, so each attempt is another pod.
+            Ok(match node {
+                Some(_) => Seen::Done(()),
+                None => Seen::NotYet(format!("{number} trial pods have no node")),
+            })
+        })
+        .await
+    }
+
+    /// Starts the controller behind the proxy, and waits until nothing is left to write.
+    async fn settle(&mut self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        self.cluster.start_controller().await?;
+        let expected = u32::try_from(self.extent.runs + 4 * self.extent.jobs)?;
+        // An action that is repeated in vain would be left for ever: it shows in the table.
+        self.silence("the controller to settle", LIMIT + LIMIT_OF_WRITE * expected, async || {
+            self.cluster.plane.check()?;
+            let left = self.cluster.metric("stowplan_controller_actions").await?;
+            Ok((true, format!("{left} are left")))
+        })
+        .await?;
+        let took = began.elapsed().saturating_sub(QUIET);
+        self.took("first start of the controller until nothing is left, s", took, tenths);
+        self.add("… writes to objects", self.cluster.proxy.writes() as f64, count);
+        let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
+        for call in self.cluster.proxy.calls().iter().filter(|call| call.is_write_to_object()) {
+            *kinds.entry(kind_of(call)).or_default() += 1.0;
+        }
+        for kind in [
+            "POST statefulsets",
+            "POST hostpools",
+            "PATCH streamsjobs",
+            "PATCH hostpools",
+            "PATCH nodes",
+        ] {
+            self.add(&format!("… … {kind}"), kinds.remove(kind).unwrap_or_default(), count);
+        }
+        self.add("… … others", kinds.values().fold(0.0, |sum, number| sum + number), count);
+        for (kind, number) in kinds {
+            tell(&format!("others: {number} {kind}"));
+        }
+        let left = self.cluster.metric("stowplan_controller_actions").await?;
+        self.add("… writes that are left", left, count);
+        let [plans, seconds] = self.cluster.planned().await?;
+        self.add("… plans", plans, count);
+        self.add("… ms a plan", seconds * 1e3 / plans.max(1.0), tenths);
         Ok(())
+    }
+
+    /// Waits until `look` has found that all is done, and nothing was written, for a while.
+    async fn silence(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut look: impl AsyncFnMut() -> anyhow::Result<(bool, String)>,
+    ) -> anyhow::Result<()> {
+        let (mut last, mut since, mut said) = (0, Instant::now(), Instant::now());
+        until(what, limit, async || {
+            let (is_done, found) = look().await?;
+            let writes = self.cluster.proxy.writes();
+            if writes != last || !is_done {
+                (last, since) = (writes, Instant::now());
+            }
+            let found = format!("{writes} writes, {found}");
+            if said.elapsed() > Duration::from_secs(10) {
+                said = Instant::now();
+                tell(&found);
+            }
+            Ok(if since.elapsed() > QUIET { Seen::Done(()) } else { Seen::NotYet(found) })
+        })
+        .await
+    }
+
+    /// Waits until all placeholders have nodes and nothing was written for a while: what is written
+    /// after a restart then needs another cause.
+    async fn until_placed(&mut self) -> anyhow::Result<()> {
+        let pods: Api<Pod> = Api::all(self.cluster.client.clone());
+        let placeholders = ListParams::default().labels(PLACEHOLDER);
+        let unplaced = placeholders.clone().fields("spec.nodeName=");
+        let before = self.cluster.proxy.writes();
+        self.silence("all placeholders to be placed", 2 * LIMIT, async || {
+            sleep(Duration::from_secs(2)).await;
+            let all = pods.list_metadata(&placeholders).await?.items.len();
+            let unplaced = pods.list_metadata(&unplaced).await?.items.len();
+            let is_done = all >= self.extent.runs && unplaced == 0;
+            Ok((is_done, format!("{all} exist, {unplaced} have no node")))
+        })
+        .await?;
+        let moves = (self.cluster.proxy.writes() - before) as f64;
+        self.add("… writes until all placeholders have nodes", moves, count);
+        Ok(())
+    }
+
+    /// Starts both processes anew beside all objects.
+    async fn restart(&mut self) -> anyhow::Result<()> {
+        self.cluster.installation.stop_webhook().await?;
+        let began = Instant::now();
+        self.cluster.installation.start_webhook().await?;
+        self.took("webhook: from its start until ready, s", began.elapsed(), ratio);
+        self.cluster.installation.stop_controller(CONTROLLER).await?;
+        let began = Instant::now();
+        // Not through the proxy: TLS is in its memory.
+        self.cluster.installation.start_controller(CONTROLLER).await?;
+        self.took("controller: from its start until ready, s", began.elapsed(), ratio);
+        self.cluster.leading().await?;
+        self.took("controller: from its start until it leads, s", began.elapsed(), ratio);
+        sleep(QUIET).await;
+        self.cluster.plane.check()?;
+        let written = self.count_writes().await?;
+        self.add("controller: writes after that", written, count);
+        self.add_memory("resident after its start", "VmRSS")
     }
 
     /// Until now: the processor time of webhook and controller, plans, their seconds, and writes.
     async fn spent(&self) -> anyhow::Result<[f64; 5]> {
-        let [webhook, controller] = processes(self.installation)?.map(processor_time);
-        let (plans, seconds) = planned(self.installation).await?;
-        Ok([webhook?, controller?, plans, seconds, written(self.installation).await?])
+        self.cluster.plane.check()?;
+        let [webhook, controller] = self.processes()?.map(processor_time);
+        let [plans, seconds] = self.cluster.planned().await?;
+        Ok([webhook?, controller?, plans, seconds, self.count_writes().await?])
+    }
+
+    /// Adds what was spent since `before`.
+    async fn add_spent(
+        &mut self,
+        label: &str,
+        time: Duration,
+        before: [f64; 5],
+    ) -> anyhow::Result<()> {
+        let after = self.spent().await?;
+        let [webhook, controller, plans, seconds, writes] =
+            array::from_fn(|index| after[index] - before[index]);
+        let label = format!("{label}, {} s", time.as_secs());
+        self.add(&format!("{label}: processor time of the webhook, s"), webhook, ratio);
+        self.add(&format!("{label}: … of the controller, s"), controller, ratio);
+        self.add(&format!("{label}: plans"), plans, count);
+        self.add(&format!("{label}: ms a plan"), seconds * 1e3 / plans.max(1.0), tenths);
+        self.add(&format!("{label}: writes"), writes, count);
+        Ok(())
     }
 
     /// Makes nodes NotReady one after the other; kwok makes each Ready again.
-    async fn flap(&self, extent: Extent, time: Duration) -> anyhow::Result<()> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
+    async fn flap(&self, time: Duration) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.cluster.client.clone());
+        let status = Patch::Strategic(json!({"status": {"conditions": [{
+            "type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "it flaps",
+        }]}}));
         let mut ticks = interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut node, ends) = (0, Instant::now() + time);
         while Instant::now() < ends {
             ticks.tick().await;
             let not_ready = async |number: usize| {
-                let status = json!({"status": {"conditions": [{
-                    "type": "Ready", "status": "False", "reason": "KubeletNotReady",
-                    "message": "it flaps",
-                }]}});
-                let (name, patch) = (node_name(number % extent.nodes), Patch::Strategic(status));
-                nodes.patch_status(&name, &PatchParams::default(), &patch).await?;
+                let name = node_name(number % self.extent.nodes);
+                nodes.patch_status(&name, &PatchParams::default(), &status).await?;
                 anyhow::Ok(())
             };
             at_once((node + 1..=node + FLAPS_A_SECOND).map(not_ready)).await?;
@@ -419,32 +359,38 @@ impl Watch<'_> {
     }
 
     /// How often a node has become NotReady, as the controller manager tells in events.
-    async fn lost(&self) -> anyhow::Result<usize> {
-        let events: Api<Event> = Api::all(self.client.clone());
+    async fn count_lost_nodes(&self) -> anyhow::Result<usize> {
+        let events: Api<Event> = Api::all(self.cluster.client.clone());
         let lost = ListParams::default().fields("reason=NodeNotReady");
         let events = events.list(&lost).await?.items.into_iter();
         Ok(events.map(|event| event.count.unwrap_or(1)).sum::<i32>().try_into()?)
     }
 
-    async fn not_ready(&self) -> anyhow::Result<usize> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let is_ready = |node: &Node| {
-            let conditions =
-                node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.into_iter().any(|of| of.type_ == "Ready" && of.status == "True")
-        };
+    async fn count_nodes_not_ready(&self) -> anyhow::Result<usize> {
+        let nodes: Api<Node> = Api::all(self.cluster.client.clone());
         let all = nodes.list(&ListParams::default()).await?;
         ensure!(!all.items.is_empty(), "no nodes");
-        Ok(all.items.iter().filter(|node| !is_ready(node)).count())
+        let is_ready = |node: &&Node| {
+            let mut conditions = node.status.iter().flat_map(|of| of.conditions.iter().flatten());
+            conditions.any(|of| of.type_ == "Ready" && of.status == "True")
+        };
+        Ok(all.items.len() - all.items.iter().filter(is_ready).count())
+    }
+
+    /// The writes of the running controller, which are also shown by kind, verb and outcome: each
+    /// should have a cause.
+    async fn count_writes(&self) -> anyhow::Result<f64> {
+        let series = self.cluster.series("stowplan_controller_writes_total").await?;
+        series.iter().for_each(|line| tell(line));
+        Ok(plane::sum(&series))
     }
 }
 
-/// The writes of the running controller, which are also shown by kind, verb and outcome: each should
-/// have a cause.
-async fn written(installation: &Installation) -> anyhow::Result<f64> {
-    let lines = metric_lines(installation, WRITES).await?;
-    lines.iter().for_each(|line| tell(line));
-    Ok(plane::sum(&lines))
+/// The method and the plural name of the kind.
+fn kind_of(call: &Call) -> String {
+    let mut words = call.path.split('/').skip_while(|word| *word != "namespaces").skip(2);
+    let plural = words.next().or_else(|| call.path.split('/').nth(3)).unwrap_or_default();
+    format!("{} {plural}", call.method)
 }
 
 fn tell(line: &str) {
