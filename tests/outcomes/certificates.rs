@@ -9,6 +9,7 @@ pub(crate) mod kept;
 use crate::harness::{Case, Suite, cases};
 use crate::world::World;
 use testbed::control_plane::{Install, NodeSpec};
+use testbed::tools::Kubernetes;
 
 const CASES: &[Case] = cases! { certificates,
     kept:
@@ -23,6 +24,7 @@ pub(crate) fn suite() -> Suite {
         cases: Vec::new(),
         alone: CASES.to_vec(),
         at_once: 1,
+        kubernetes: Kubernetes::Newest,
         start: || Box::pin(World::start(NodeSpec::numbered(2), strict)),
     }
 }

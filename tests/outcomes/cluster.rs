@@ -13,6 +13,7 @@ pub(crate) mod streams;
 use crate::harness::{Case, Suite, cases};
 use crate::world::World;
 use testbed::control_plane::{Install, NodeSpec, Options};
+use testbed::tools::Kubernetes;
 
 const IB: &str = "hostpool.streams.ibm.com/ib";
 
@@ -43,6 +44,7 @@ pub(crate) fn suite() -> Suite {
         cases: CASES.to_vec(),
         alone: ALONE.to_vec(),
         at_once: 6,
+        kubernetes: Kubernetes::Newest,
         start: || {
             let options = Options { nodes: nodes(), audit: true, ..Options::default() };
             Box::pin(World::start_with(options, Install::without_controller))

@@ -30,6 +30,7 @@ pub(crate) mod whole;
 use crate::harness::{Case, Suite, cases};
 use crate::world::World;
 use testbed::control_plane::{Install, NodeSpec};
+use testbed::tools::Kubernetes;
 
 pub(crate) const CASES: &[Case] = cases! { controller,
     jobs:
@@ -75,6 +76,7 @@ pub(crate) fn suite_alone() -> Suite {
         cases: TEKTON.to_vec(),
         alone: ALONE.to_vec(),
         at_once: 3,
+        kubernetes: Kubernetes::Newest,
         start: || Box::pin(World::start(NodeSpec::numbered(2), repairing)),
     }
 }

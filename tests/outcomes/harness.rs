@@ -13,6 +13,7 @@ use std::time::Instant;
 use anyhow::{Result, anyhow};
 use futures::FutureExt as _;
 use libtest_mimic::{Arguments, Trial};
+use testbed::tools::{self, Kubernetes, Tools};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::world::World;
@@ -52,6 +53,8 @@ pub(crate) struct Suite {
     pub(crate) alone: Vec<Case>,
     /// How many of all run side by side.
     pub(crate) at_once: usize,
+    /// What its control plane runs.
+    pub(crate) kubernetes: Kubernetes,
     pub(crate) start: fn() -> Boxed<Result<World>>,
 }
 
@@ -149,7 +152,7 @@ pub(crate) fn run(parts: Vec<Part>) -> ExitCode {
     let planes = Arc::new(Semaphore::new(PLANES));
     let mut trials = Vec::new();
     for part in parts {
-        let Suite { cases, alone, at_once, start } = match part {
+        let Suite { cases, alone, at_once, kubernetes, start } = match part {
             Part::Suite(suite) => suite,
             Part::Lone(name, case) => {
                 let (planes, handle) = (Arc::clone(&planes), runtime.handle().clone());
@@ -167,10 +170,15 @@ pub(crate) fn run(parts: Vec<Part>) -> ExitCode {
         };
         let cases = cases.into_iter().map(|case| (case, false));
         let cases: Vec<_> = cases.chain(alone.into_iter().map(|case| (case, true))).collect();
+        let left = cases.iter().filter(|((name, _), _)| wanted(name)).count();
+        if left > 0 && !arguments.list {
+            // Built once a machine, before any test runs: it would take the processor from them.
+            Tools::ensure_of(kubernetes, &tools::to_stderr).unwrap();
+        }
         let shared = Arc::new(Shared {
             start,
             running: Mutex::new(None),
-            left: AtomicUsize::new(cases.iter().filter(|((name, _), _)| wanted(name)).count()),
+            left: AtomicUsize::new(left),
             has_failed: AtomicBool::new(false),
             at_once: Arc::new(Semaphore::new(at_once)),
             weight: if at_once > 6 { 2 } else { 1 },

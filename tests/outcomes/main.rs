@@ -35,6 +35,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use testbed::control_plane::{NodeSpec, Options};
+use testbed::tools::Kubernetes;
 
 use harness::{Part, Suite};
 use world::World;
@@ -53,12 +54,14 @@ fn main() -> ExitCode {
             cases: Vec::new(),
             alone: groups_alone,
             at_once: 1,
+            kubernetes: Kubernetes::Newest,
             start: || Box::pin(start()),
         }),
         Part::Suite(Suite {
             cases: shared,
             alone: Vec::new(),
             at_once: 12,
+            kubernetes: Kubernetes::Newest,
             start: || Box::pin(start()),
         }),
         Part::Suite(controller::suite_alone()),

@@ -58,6 +58,7 @@ pub(crate) fn suites() -> [Suite; 2] {
             cases: CLUSTER.to_vec(),
             alone: Vec::new(),
             at_once: 2,
+            kubernetes: Kubernetes::Oldest,
             start: || {
                 let options = options(crate::cluster::nodes());
                 Box::pin(World::start_with(options, Install::without_controller))
@@ -67,6 +68,7 @@ pub(crate) fn suites() -> [Suite; 2] {
             cases: [RELEASE, CONTROLLER, COSCHEDULE].concat(),
             alone: ALONE.to_vec(),
             at_once: 4,
+            kubernetes: Kubernetes::Oldest,
             start: || {
                 let options = options(crate::coschedule::nodes());
                 Box::pin(crate::coschedule::start_with(options, |install| install))

@@ -13,6 +13,7 @@ use crate::controller::repairing;
 use crate::harness::{Case, Suite, cases};
 use crate::world::World;
 use testbed::control_plane::NodeSpec;
+use testbed::tools::Kubernetes;
 
 const CASES: &[Case] = cases! { streams_jobs,
     random: every_possible_job_runs_whole;
@@ -24,6 +25,7 @@ pub(crate) fn suite() -> Suite {
         cases: CASES.to_vec(),
         alone: Vec::new(),
         at_once: 1,
+        kubernetes: Kubernetes::Newest,
         start: || Box::pin(World::start(NodeSpec::numbered(1), repairing)),
     }
 }

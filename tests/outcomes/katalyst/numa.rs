@@ -24,20 +24,24 @@ pub(crate) async fn the_label_follows_the_report(world: Arc<World>) -> Result<()
         {"type": "Numa", "name": "1", "allocations": [{"consumer": "no/pod"}, {"consumer": null}, []]},
     ]);
     let socket = json!([{"type": "Socket", "name": "0", "children": zones}, "é", null]);
-    for (status, label) in [
-        (json!({"conditions": [{"type": "AgentReady", "status": "False"}]}), None),
-        (json!({"topologyZone": socket, "conditions": {"type": []}}), Some("1")),
-        (json!({"topologyZone": "rubbish", "conditions": null}), None),
-    ] {
-        testbed::katalyst::report_status(&world.client, node, status).await?;
-        rig.labelled(0, label).await?;
+    let recovers = async || {
         rig.report(0, EMPTY).await?;
-        rig.labelled(0, Some("2")).await?;
-    }
+        rig.labelled(0, Some("2")).await
+    };
+    recovers().await?;
+    let reports = async |status, label| {
+        testbed::katalyst::report_status(&world.client, node, status).await?;
+        rig.labelled(0, label).await
+    };
+    reports(json!({"conditions": [{"type": "AgentReady", "status": "False"}]}), None).await?;
+    recovers().await?;
+    reports(json!({"topologyZone": socket, "conditions": {"type": []}}), Some("1")).await?;
     // Nodes are in no namespace.
     let events = Space { world: Arc::clone(&world), name: "default".to_owned() };
     let note = events.event(&format!("Node/{node} "), "UnreadableNodeResource").await?;
     has(&note, &["its CustomNodeResource is read without"])?;
+    reports(json!({"topologyZone": "rubbish", "conditions": null}), None).await?;
+    recovers().await?;
     // What a user sets is corrected.
     world.plane.label(node, NUMA_ZONES, Some("8")).await?;
     rig.labelled(0, Some("2")).await?;
