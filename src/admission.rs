@@ -193,7 +193,7 @@ pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decis
         };
         if !keys.has_key_of(system)
             && (system.concerns.is_some_and(is_concerned)
-                || system.traces.taint.is_some_and(is_tolerated))
+                || system.traces.taints.iter().copied().any(is_tolerated))
         {
             keys.systems.push((system, Vec::new()));
         }

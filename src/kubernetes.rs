@@ -52,6 +52,26 @@ pub(crate) fn required_node_terms(affinity: Option<&Affinity>) -> Option<&[NodeS
     Some(&required.node_selector_terms)
 }
 
+/// The innermost object above the required node terms of a pod that exists: a patch that gives the pod
+/// its first terms adds what is missing below it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum AboveNodeTerms {
+    #[default]
+    Spec,
+    Affinity,
+    NodeAffinity,
+}
+
+impl From<&Pod> for AboveNodeTerms {
+    fn from(pod: &Pod) -> Self {
+        match affinity(pod) {
+            None => Self::Spec,
+            Some(affinity) if affinity.node_affinity.is_none() => Self::Affinity,
+            Some(_) => Self::NodeAffinity,
+        }
+    }
+}
+
 /// The required terms of pod affinity.
 #[must_use]
 pub(crate) fn required_pod_terms(affinity: Option<&Affinity>) -> &[PodAffinityTerm] {

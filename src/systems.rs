@@ -75,15 +75,15 @@ use validation::Validation;
 pub struct Traces {
     /// The prefix of the labels of nodes.
     pub node_labels: Option<&'static str>,
-    /// The key of the taint of nodes.
-    pub taint: Option<&'static str>,
+    /// The keys of the taints of nodes.
+    pub taints: &'static [&'static str],
     /// The kinds of objects, each with the label whose value is the object's own name.
     pub objects: &'static [(Resource, &'static str)],
 }
 
 impl Traces {
     /// Nothing.
-    pub const NONE: Self = Self { node_labels: None, taint: None, objects: &[] };
+    pub const NONE: Self = Self { node_labels: None, taints: &[], objects: &[] };
 }
 
 /// A system: its annotation keys, and its functions for pods, claims and the cluster.
@@ -108,7 +108,7 @@ pub struct System {
     /// never.
     pub concerns: Option<fn(&str, &Metadata<'_>, &View) -> bool>,
     /// What the controller writes for the system, besides gates. The system decides on pods with a
-    /// toleration of its taint.
+    /// toleration of its taints.
     pub traces: Traces,
     /// Whether pods may be admitted without the system's changes while no controller leads.
     pub(crate) needs_controller: bool,

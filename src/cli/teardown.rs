@@ -361,7 +361,7 @@ async fn clean_nodes(client: &Client, hold: &mut Hold) -> anyhow::Result<()> {
         traces().filter_map(|traces| traces.node_labels).any(|prefix| key.starts_with(prefix))
     };
     let is_taint =
-        |taint: &Value| traces().filter_map(|traces| traces.taint).any(|key| taint["key"] == key);
+        |taint: &Value| traces().flat_map(|traces| traces.taints).any(|key| taint["key"] == *key);
     for node in list(&api, None).await.context("nodes")? {
         hold.keep().await?;
         let name = node.name_any();

@@ -46,7 +46,7 @@ pub(crate) const SYSTEM: System = System {
     request: Some(member::request),
     claim: None,
     concerns: None,
-    traces: Traces { node_labels: Some(keys::NUMA_ZONES), taint: None, objects: &[] },
+    traces: Traces { node_labels: Some(keys::NUMA_ZONES), taints: &[], objects: &[] },
     needs_controller: false,
     may_concern: None,
     pod_owner: None,

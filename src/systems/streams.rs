@@ -38,6 +38,7 @@ use crate::kubernetes::label;
 use crate::placement::intent::{Change, Intent};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted, shorten};
+use crate::placement::record;
 use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::policy::Compat;
@@ -62,7 +63,7 @@ pub(crate) const SYSTEM: System = System {
     concerns: Some(job::concerns),
     traces: Traces {
         node_labels: Some(keys::POOL_LABEL_PREFIX),
-        taint: Some(keys::EXCLUSIVE_TAINT),
+        taints: &keys::EXCLUSIVE_TAINTS,
         objects: &[],
     },
     needs_controller: false,
@@ -131,20 +132,19 @@ impl Placing<'_> {
     /// a value, as the pods of DaemonSets have, stays: it is for no pool in particular.
     fn check_tolerations(&mut self) {
         let own = self.pod.tolerations.iter().flatten();
-        let mut hashes = own
-            .filter(|toleration| toleration.key.as_deref() == Some(keys::EXCLUSIVE_TAINT))
-            .filter_map(|toleration| toleration.value.as_deref())
-            .filter(|hash| !hash.is_empty());
-        let is_foreign = |hash: &&str| {
+        let mut tolerated = own
+            .filter_map(|of| Some((of.key.as_deref()?, of.value.as_deref()?)))
+            .filter(|(key, hash)| keys::EXCLUSIVE_TAINTS.contains(key) && !hash.is_empty());
+        let is_foreign = |(_, hash): &(&str, &str)| {
             self.view.host_pools().any(|(name, pool)| {
                 pool.hash.as_deref() == Some(*hash) && *name.namespace != *self.pod.namespace
             })
         };
-        let Some(hash) = hashes.find(is_foreign) else { return };
+        let Some((key, hash)) = tolerated.find(is_foreign) else { return };
         self.outcome.findings.push(Finding::new(
             Reason::PoolReserved,
             "spec.tolerations",
-            format!("{}={hash} is the taint of a pool of another namespace", keys::EXCLUSIVE_TAINT),
+            format!("{key}={hash} is the taint of a pool of another namespace"),
             "remove the toleration; stowplan adds those of the pod's own pools",
         ));
     }
@@ -152,6 +152,15 @@ impl Placing<'_> {
     fn change(&mut self, key: &'static str, value: &str, change: Change) {
         let why = format_cause(key, value);
         self.outcome.intents.push(Intent { system: NAME, key, why, change });
+    }
+
+    /// Returns what an earlier round has decided about a constraint, according to the pod's record.
+    fn recorded(&self, key: &str, value: &str) -> Option<String> {
+        let entries = record::entries(self.pod.annotation(record::KEY)?, NAME);
+        let cause = format_cause(key, value);
+        let decision =
+            |entry: &String| Some(entry.strip_prefix(&cause)?.strip_prefix(": ")?.to_owned());
+        entries.iter().find_map(decision)
     }
 
     /// Adds the decision about a constraint to the pod's record.

@@ -307,7 +307,7 @@ fn every_command_is_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn install_and_uninstall_as_shown() {
-    let nodes = NodeSpec::numbered(1);
+    let nodes = NodeSpec::numbered(2);
     let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await.unwrap();
     // The control plane's kubectl and helm first: they use its kubeconfig.
     let path = format!("{}:{}", plane.dir().display(), std::env::var("PATH").unwrap());
@@ -336,11 +336,16 @@ async fn install_and_uninstall_as_shown() {
     done("kubectl apply -f examples/host-pools.yaml");
     // What the backup has is restored in the other tests (tests/outcomes/controller/restore.rs).
     let folder = tempfile::tempdir().unwrap();
-    let [upgrade, rollback, backup, restore] = &install_commands("docs/upgrades.md")[..] else {
+    let [upgrade, rollback, untaint, backup, restore] = &install_commands("docs/upgrades.md")[..]
+    else {
         panic!("docs/upgrades.md")
     };
     done(upgrade);
     done(rollback);
+    let taint = "status-taint.cluster-autoscaler.kubernetes.io/stowplan-exclusive=x:NoSchedule";
+    done(&format!("kubectl taint node node-1 {taint}"));
+    done(untaint);
+    assert!(!done("kubectl get nodes -o yaml").contains("stowplan-exclusive"));
     let folder = folder.path().display();
     assert!(done(&format!("cd {folder}; {backup}; {restore}")).contains("hostpool.stowplan.dev/"));
     // Pods do not run here, so the webhook is unavailable: pods are created all the same.

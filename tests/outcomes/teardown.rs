@@ -50,7 +50,8 @@ impl World {
     /// What a controller leaves when it ends, and objects of users that look alike.
     async fn leave_traces(&self) -> Result<()> {
         self.kubectl(&format!("label node node-1 {POOL}=0 mine=yes")).await?;
-        let taints = "mine=yes:PreferNoSchedule stowplan.dev/exclusive=abcdefabcd:NoSchedule";
+        let taints = "mine=yes:PreferNoSchedule stowplan.dev/exclusive=abcdefabcd:NoSchedule \
+                      status-taint.cluster-autoscaler.kubernetes.io/stowplan-exclusive=abcdefabcd:NoSchedule";
         self.kubectl(&format!("taint node node-1 {taints}")).await?;
         for name in [PLACEHOLDER, "users"] {
             let labels = json!({"metadata": {"labels": {"app": name}}});

@@ -324,6 +324,14 @@ objectSelector:
   expression: request.userInfo.username != '{{ include "stowplan.controller.user" . }}'
 {{- end -}}
 
+{{/*
+The keys of the taint of exclusive pools, as a list of CEL. Earlier releases used the second one; the pods that
+they admitted tolerate no other.
+*/}}
+{{- define "stowplan.policy.exclusiveTaints" -}}
+['status-taint.cluster-autoscaler.kubernetes.io/stowplan-exclusive', 'stowplan.dev/exclusive']
+{{- end -}}
+
 {{/* Whether the controller may change the label of a node with this key. */}}
 {{- define "stowplan.policy.nodeLabel" -}}
 {{- $own := list -}}

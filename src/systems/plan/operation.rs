@@ -3,9 +3,9 @@
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::kubernetes::REQUIRED;
+use crate::kubernetes::{AboveNodeTerms, REQUIRED};
 use crate::placement::affinity::matches_nothing;
 use crate::view::Identity;
 
@@ -75,16 +75,27 @@ pub(crate) fn replace_status(
 }
 
 /// Adds requirements to each required node term of a gated pod, to the list `matchFields` or
-/// `matchExpressions`. That is all that the API server lets change of these terms. An empty term matches
-/// no node, and is left as it is: the API server refuses to fill it.
+/// `matchExpressions`. That is all that the API server lets change of these terms; a pod without any gets
+/// its first. An empty term matches no node, and is left as it is: the API server refuses to fill it.
 #[must_use]
-pub(crate) fn require_in_terms(
+pub(crate) fn require_nodes(
     terms: &[NodeSelectorTerm],
+    above: AboveNodeTerms,
     list: &str,
     requirements: &[Value],
 ) -> Vec<PatchOperation> {
     if requirements.is_empty() {
         return Vec::new();
+    }
+    if terms.is_empty() {
+        let (path, missing) = NODE_TERMS.split_at(match above {
+            AboveNodeTerms::Spec => 2,
+            AboveNodeTerms::Affinity => 3,
+            AboveNodeTerms::NodeAffinity => 4,
+        });
+        let terms = json!([{list: requirements}]);
+        let value = missing.iter().rev().fold(terms, |value, key| json!({*key: value}));
+        return vec![add(path, value)];
     }
     let usable = terms.iter().enumerate().filter(|(_, term)| !matches_nothing(*term));
     usable

@@ -134,10 +134,15 @@ impl Placing<'_> {
         self.warn_about_node_name(key);
     }
 
-    /// Excludes nodes without the hostname label: the scheduler takes every anti-affinity by
-    /// hostname as satisfied there.
+    /// Excludes nodes without the hostname label, if there are any: the scheduler takes every
+    /// anti-affinity by hostname as satisfied there. Karpenter makes no nodes for pods with this
+    /// requirement, so they have it only where it is needed. A decision of an earlier round is kept: the
+    /// controller corrects pods that wait when such a node joins.
     fn require_hostname_label(&mut self, key: &'static str, value: &str, enforcement: Enforcement) {
-        if enforcement == Enforcement::Required {
+        if enforcement == Enforcement::Required
+            && self.view.has_nameless_node()
+            && self.recorded(key, value).is_none()
+        {
             self.change(key, value, Change::NodeAffinity(vec![on_labels(&[(HOSTNAME, None)])]));
         }
     }

@@ -1,7 +1,7 @@
 //! The annotation keys, label keys and taints of IBM Streams on Kubernetes.
 
 pub(crate) use crate::systems::streams::kinds::host_pool::{
-    EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT, POOL_LABEL_PREFIX,
+    EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT, EXCLUSIVE_TAINTS, FORMER_EXCLUSIVE_TAINT, POOL_LABEL_PREFIX,
 };
 pub(crate) use crate::systems::streams::kinds::streams_pod::{
     COLOCATION_PREFIX as COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT,
@@ -27,6 +27,9 @@ pub(crate) const STREAMS_JOB: &str = "stowplan.dev/streams-job";
 
 /// What an entry of a pod's record begins with that says how its job's reserved nodes restrict it.
 pub(crate) const RESERVED: &str = "reserved=";
+/// The beginnings of the entries in a pod's record that say that it is kept apart from others.
+pub(crate) const EXLOCATED: &str = "host-exlocation=";
+pub(crate) const ISOLATED: &str = "host-isolation=";
 
 /// The scheduling gate of pods of a StreamsJob that has no recorded witness yet.
 pub(crate) const GATE: &str = "stowplan.dev/streams-job";

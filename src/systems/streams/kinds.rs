@@ -60,6 +60,9 @@ pub(crate) trait StreamsView {
 
     /// The marks of a node; `None` if it has none.
     fn node_marks(&self, node: &str) -> Option<&Marks>;
+
+    /// Whether a node has no label `kubernetes.io/hostname`.
+    fn has_nameless_node(&self) -> bool;
 }
 
 impl StreamsView for View {
@@ -115,5 +118,9 @@ impl StreamsView for View {
 
     fn node_marks(&self, node: &str) -> Option<&Marks> {
         self.table::<NodeMarks>()?.get(node)
+    }
+
+    fn has_nameless_node(&self) -> bool {
+        self.table::<NodeMarks>().is_some_and(NodeMarks::has_nameless)
     }
 }

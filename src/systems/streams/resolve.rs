@@ -157,8 +157,10 @@ impl Placing<'_> {
     fn reserved_by(&self, node: &str) -> Option<String> {
         let hash = self.view.exclusive_pool(node)?;
         let mut tolerations = self.pod.tolerations.iter().flatten();
-        let tolerated = tolerations
-            .any(|own| tolerates(own, keys::EXCLUSIVE_TAINT, hash, keys::EXCLUSIVE_EFFECT));
+        let tolerated = tolerations.any(|own| {
+            let mut taints = keys::EXCLUSIVE_TAINTS.iter();
+            taints.any(|key| tolerates(own, key, hash, keys::EXCLUSIVE_EFFECT))
+        });
         // An element may ask for an exclusive pool, and for a host that is one of its members.
         let is_given = |change: &Change| matches!(change, Change::Toleration { key, value, .. } if *key == keys::EXCLUSIVE_TAINT && value == hash);
         if tolerated || self.outcome.intents.iter().any(|intent| is_given(&intent.change)) {

@@ -1,6 +1,7 @@
 //! `check` of workloads, nodes, groups and a namespace.
 
 use serde_json::{Value, json};
+use stowplan::testing::systems::streams::kinds::host_pool::EXCLUSIVE_TAINT;
 
 use super::objects::*;
 use super::situations;
@@ -59,7 +60,7 @@ fn a_node_shows_its_obstacles_and_its_pools() {
     let objects = [cordoned(node("n1")), pool.clone(), running("p", "n1", json!({}))];
     found.show("cordoned", &objects, "node/n1").show("another", &objects, "node/n2");
 
-    let taint = json!({"key": "stowplan.dev/exclusive", "value": HASH, "effect": "NoSchedule"});
+    let taint = json!({"key": EXCLUSIVE_TAINT, "value": HASH, "effect": "NoSchedule"});
     let other = json!({"key": "gpu", "value": "yes", "effect": "NoSchedule"});
     let marked = || tainted(node("n1"), std::slice::from_ref(&taint));
     found.show("the taint of its pool", &[marked(), pool.clone()], "node/n1");

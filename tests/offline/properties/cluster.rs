@@ -78,10 +78,14 @@ impl Cluster {
     pub(crate) fn view(&self) -> View {
         let nodes = self.nodes.iter().map(|node| {
             let mut addresses = vec![json!({"type": "InternalIP", "address": node.address})];
-            addresses.extend(node.host_name.iter().map(|name| json!({"type": "Hostname", "address": name})));
+            addresses.extend(
+                node.host_name.iter().map(|name| json!({"type": "Hostname", "address": name})),
+            );
             json!({
                 "apiVersion": "v1", "kind": "Node",
-                "metadata": {"name": node.name, "labels": node.labels}, "status": {"addresses": addresses},
+                // With a UID: what it has no label for, it lacks.
+                "metadata": {"name": node.name, "uid": node.name, "labels": node.labels},
+                "status": {"addresses": addresses},
             })
         });
         let pools = [

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use stowplan::testing::systems::streams::kinds::host_pool::EXCLUSIVE_TAINT;
 use testbed::control_plane::NodeSpec;
 
 use crate::controller::nodes::{Marks, all_unmarked, marks, one_tagged, space_on, unmarked};
 use crate::controller::pool::{self, exclusive, grow, nodes as nodes_of, ready, ready_on, unready};
-use crate::world::{World, element, same};
+use crate::world::{World, element, pod, same, settled};
 
 pub(crate) async fn a_sized_exclusive_pool_has_its_nodes_alone(world: Arc<World>) -> Result<()> {
     let (space, nodes) = space_on(&world, "exclusive", 5).await?;
@@ -37,8 +38,30 @@ pub(crate) async fn a_sized_exclusive_pool_has_its_nodes_alone(world: Arc<World>
     }
     space.pending(&other("g")).await?;
     let there = element("other", "h", &[("host", &nodes[0])]);
-    space.create(&there).await?.refused_with(&["is exclusive to HostPool"])
+    space.create(&there).await?.refused_with(&["is exclusive to HostPool"])?;
+
+    // What docs/faq.md gives to DaemonSets.
+    let tolerations =
+        [EXCLUSIVE_TAINT, FORMER_TAINT].map(|key| json!({"key": key, "operator": "Exists"}));
+    let agent = pod(
+        "agent",
+        &json!({"spec": {
+            "tolerations": tolerations, "nodeSelector": {"kubernetes.io/hostname": nodes[0]},
+        }}),
+    );
+    same(&space.node_of_new(&agent).await?, &nodes[0])?;
+
+    // An earlier release, to which an administrator went back, sets its own taint beside this one.
+    world.plane.taint(&nodes[0], FORMER_TAINT, &hash, "NoSchedule").await?;
+    let taints = async || -> Result<Vec<String>> {
+        let spec = world.plane.node(&nodes[0]).await?.spec.unwrap_or_default();
+        Ok(spec.taints.into_iter().flatten().map(|taint| taint.key).collect())
+    };
+    settled("only the present taint", taints, |keys| *keys == [EXCLUSIVE_TAINT]).await.map(drop)
 }
+
+/// The key of the taint in earlier releases.
+const FORMER_TAINT: &str = "stowplan.dev/exclusive";
 
 pub(crate) async fn exclusive_pools_share_no_node(world: Arc<World>) -> Result<()> {
     let (space, nodes) = space_on(&world, "alone", 5).await?;

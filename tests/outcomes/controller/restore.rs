@@ -132,7 +132,7 @@ pub(crate) async fn a_restored_status_is_written_anew(world: Arc<World>) -> Resu
         "members": [member(0, &nodes[2]), member(1, "a-node-that-was-left-behind")],
         "conditions": [condition("Accepted", "Accepted"), condition("Ready", "Allocated")],
         "nodeLabel": "pool.stowplan.node-restriction.kubernetes.io/0123456789",
-        "exclusiveTaint": "stowplan.dev/exclusive=0123456789:NoSchedule",
+        "exclusiveTaint": "status-taint.cluster-autoscaler.kubernetes.io/stowplan-exclusive=0123456789:NoSchedule",
     }});
     let status = Patch::Merge(status);
     pool::api(&space).patch_status("p", &PatchParams::default(), &status).await?;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use super::placeholder::{self, PlaceholderPod};
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
-    affinity, annotation, gates, is_created_again, is_finished, label, node_name,
+    AboveNodeTerms, affinity, annotation, gates, is_created_again, is_finished, label, node_name,
     required_node_terms, required_pod_terms,
 };
 use crate::systems::coschedule::keys::{ASSISTANT, GATE, GROUP, INSTANCE, MEMBER};
@@ -44,10 +44,8 @@ pub(crate) struct Member {
 pub(crate) struct MemberDetails {
     /// The index of [`GATE`] among its scheduling gates.
     pub gate: Option<usize>,
-    /// Whether `spec.affinity` exists, which decides the path of a patch that adds node terms.
-    pub has_affinity: bool,
-    /// The same of `spec.affinity.nodeAffinity`.
-    pub has_node_affinity: bool,
+    /// The object below which a patch gives it its first required node term.
+    pub above_terms: AboveNodeTerms,
     /// Whether it has the required pod affinity to its placeholder. Then a node that it requires by
     /// name was requested by its author.
     pub follows: bool,
@@ -121,8 +119,7 @@ impl MemberDetails {
         let affinity = affinity(pod);
         Self {
             gate: gates(pod).position(|gate| gate == GATE),
-            has_affinity: affinity.is_some(),
-            has_node_affinity: affinity.is_some_and(|affinity| affinity.node_affinity.is_some()),
+            above_terms: AboveNodeTerms::from(pod),
             unschedulable: Unschedulable::read(pod),
             claims: placeholder::claims(spec),
             requests: Resources::requested(spec),

@@ -8,16 +8,15 @@
 use std::collections::BTreeMap;
 
 use json_patch::PatchOperation;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::carry_out::PlanBuilder;
 use super::desired::Desired;
 use super::reason;
-use crate::kubernetes::REQUIRED;
 use crate::systems::coschedule::keys::GATE;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
-use crate::systems::plan::operation::{add, remove_gate, require_in_terms};
+use crate::systems::plan::operation::{remove_gate, require_nodes};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::view::Name;
 use crate::view::resource::POD;
@@ -67,17 +66,6 @@ impl PlanBuilder<'_, '_> {
 /// The operations that add the node to every required term.
 fn bind(member: &MemberDetails, node: &str) -> Vec<PatchOperation> {
     let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node]});
-    let present = member.terms.as_deref().unwrap_or_default();
-    if !present.is_empty() {
-        return require_in_terms(present, "matchFields", &[requirement]);
-    }
-    let required: Value = json!({"nodeSelectorTerms": [{"matchFields": [requirement]}]});
-    let added = if member.has_node_affinity {
-        add(&["spec", "affinity", "nodeAffinity", REQUIRED], required)
-    } else if member.has_affinity {
-        add(&["spec", "affinity", "nodeAffinity"], json!({REQUIRED: required}))
-    } else {
-        add(&["spec", "affinity"], json!({"nodeAffinity": {REQUIRED: required}}))
-    };
-    vec![added]
+    let terms = member.terms.as_deref().unwrap_or_default();
+    require_nodes(terms, member.above_terms, "matchFields", &[requirement])
 }

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::kubernetes::{
-    DEFAULT_SCHEDULER, affinity, annotation, gates, is_finished, node_name, required_node_terms,
-    scheduled_since, scheduler_name,
+    AboveNodeTerms, DEFAULT_SCHEDULER, affinity, annotation, gates, is_finished, node_name,
+    required_node_terms, scheduled_since, scheduler_name,
 };
 use crate::systems::fit::PodNeeds;
 use crate::systems::katalyst::keys::{AFFINITY, ANTI_AFFINITY, GATE, LET_GO};
@@ -56,6 +56,8 @@ pub(crate) struct PendingPod {
     pub has_default_scheduler: bool,
     /// The terms of its required node affinity.
     pub terms: Option<Box<[NodeSelectorTerm]>>,
+    /// The object below which a patch gives it its first term.
+    pub above_terms: AboveNodeTerms,
     /// The number of its annotations: with none, a patch that adds one has another path.
     pub annotations: usize,
     node_selector: BTreeMap<Box<str>, Box<str>>,
@@ -158,6 +160,7 @@ impl PendingPod {
                 .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
                 .collect(),
             terms: required_node_terms(affinity(pod)).map(Into::into),
+            above_terms: AboveNodeTerms::from(pod),
             tolerations: tolerations.unwrap_or_default().into(),
         }
     }

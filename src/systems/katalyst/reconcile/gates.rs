@@ -29,7 +29,7 @@ use crate::systems::katalyst::kinds::pod::{NumaPod, PendingPod};
 use crate::systems::katalyst::machines::{Machines, check_node};
 use crate::systems::katalyst::policy::{Katalyst, KatalystMode};
 use crate::systems::katalyst::selector::Selector;
-use crate::systems::plan::operation::{add, remove, remove_gate, require_in_terms, test};
+use crate::systems::plan::operation::{add, remove, remove_gate, require_nodes, test};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::view::resource::POD;
@@ -342,14 +342,13 @@ impl<'v> Planner<'v, '_> {
         }
     }
 
-    /// The operations that leave a pod these nodes: a further requirement in each of its terms, which is all
-    /// that the API server lets change of a gated pod. The webhook has given it a term.
+    /// The operations that leave a gated pod these nodes.
     fn restrict(&self, pending: &PendingPod, nodes: &[&str]) -> Vec<PatchOperation> {
         let hostname = |node: &&str| self.view.node_label(node, HOSTNAME).flatten();
         let hostnames: Vec<&str> = nodes.iter().filter_map(hostname).collect();
         let requirement = json!({"key": HOSTNAME, "operator": "In", "values": hostnames});
         let terms = pending.terms.as_deref().unwrap_or_default();
-        require_in_terms(terms, "matchExpressions", &[requirement])
+        require_nodes(terms, pending.above_terms, "matchExpressions", &[requirement])
     }
 
     fn report(&mut self, own: Occupant<'v>, note: String) {

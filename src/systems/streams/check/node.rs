@@ -4,9 +4,10 @@ use k8s_openapi::api::core::v1::Toleration;
 
 use crate::systems::check::{Context, NodeReport};
 use crate::systems::streams::api::host_pool::MemberState;
+use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINTS};
 use crate::systems::streams::kinds::StreamsView as _;
-use crate::systems::streams::kinds::host_pool::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT};
 use crate::view::Name;
+use crate::view::node::Taint;
 
 /// The pools that have a node, each with the index of the member, and the taints that keep the pods of
 /// others off it.
@@ -26,19 +27,22 @@ pub(in crate::systems::streams) fn check(context: &Context<'_>, node: &str) -> N
                 "member {index} of HostPool {namespace}/{name}{exclusive}, {state:?}"
             ));
             let Some(hash) = pool.hash.as_deref().filter(|_| pool.exclusive) else { continue };
-            if view.exclusive_pool(node) == Some(hash) {
+            let details = view.node(node).and_then(|node| node.details.as_deref());
+            let mut taints = details.into_iter().flat_map(|details| &details.taints);
+            let own = taints.find(|of| *of.value == *hash && EXCLUSIVE_TAINTS.contains(&&*of.key));
+            if let Some(Taint { key, .. }) = own {
                 report.decided.push(format!(
-                    "taint {EXCLUSIVE_TAINT}={hash}:{EXCLUSIVE_EFFECT}: only pods of HostPool \
+                    "taint {key}={hash}:{EXCLUSIVE_EFFECT}: only pods of HostPool \
                      {namespace}/{name} run here"
                 ));
             }
-            report.tolerations.push(Toleration {
-                key: Some(EXCLUSIVE_TAINT.to_owned()),
+            report.tolerations.extend(EXCLUSIVE_TAINTS.map(|key| Toleration {
+                key: Some(key.to_owned()),
                 operator: Some("Equal".to_owned()),
                 value: Some(hash.to_owned()),
                 effect: Some(EXCLUSIVE_EFFECT.to_owned()),
                 ..Toleration::default()
-            });
+            }));
         }
     }
     report

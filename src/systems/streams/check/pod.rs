@@ -54,7 +54,7 @@ fn report_reserved(
     let terms = pending.terms.as_deref().unwrap_or_default();
     let restriction = Restriction::of_element(job, read.element.as_deref());
     if let Some(difference) = restriction.and_then(|restriction| restriction.differs_from(terms)) {
-        let remedy = match pending.may_be_recreated {
+        let remedy = match pending.is_created_again && pending.is_held {
             true => {
                 "wait: if it stays unschedulable, the controller deletes it, and its workload creates it again"
             }

@@ -9,8 +9,7 @@ use super::member::Member;
 use super::whole::{Restriction, names_host, needs_witness};
 use crate::placement::affinity::bound_to;
 use crate::placement::intent::{
-    Change, Enforcement, HOSTNAME, Operator, PodTerm, Selector, label_requirement, off_nodes,
-    on_labels, on_node,
+    Change, Enforcement, Operator, PodTerm, Selector, label_requirement, off_nodes, on_node,
 };
 use crate::placement::merge::required_node_terms;
 use crate::placement::reason::Reason;
@@ -146,9 +145,6 @@ impl Placing<'_> {
             let text = "its node is not looked at together with those of the job's other elements: no controller leads";
             return self.warn(key, text);
         }
-        // A term to which the controller adds the nodes: it can change those of a gated pod, and make none.
-        let term = on_labels(&[(HOSTNAME, None)]);
-        self.change(key, member.name, Change::NodeAffinity(vec![term]));
         self.change(key, member.name, Change::Gate(keys::GATE));
         self.outcome.holds.push(format!("{cause}gated until the job's nodes are reserved"));
     }

@@ -34,7 +34,17 @@ pub const POOL_LABEL_PREFIX: &str = "pool.stowplan.node-restriction.kubernetes.i
 
 /// The taint of the nodes of an exclusive pool; its value is the pool's hash, its effect
 /// NoSchedule.
-pub const EXCLUSIVE_TAINT: &str = "stowplan.dev/exclusive";
+///
+/// cluster-autoscaler leaves taints with this prefix out of the template that it makes of a node.
+/// With any other key, one exclusive node would stop the scale-up of its whole node group.
+pub const EXCLUSIVE_TAINT: &str =
+    "status-taint.cluster-autoscaler.kubernetes.io/stowplan-exclusive";
+
+/// The key of that taint in earlier releases. The pods that they admitted tolerate no other.
+pub(crate) const FORMER_EXCLUSIVE_TAINT: &str = "stowplan.dev/exclusive";
+
+/// The keys that the taint of an exclusive pool may have.
+pub(crate) const EXCLUSIVE_TAINTS: [&str; 2] = [EXCLUSIVE_TAINT, FORMER_EXCLUSIVE_TAINT];
 
 /// The effect of that taint: it does not evict pods that already run there.
 pub(crate) const EXCLUSIVE_EFFECT: &str = "NoSchedule";

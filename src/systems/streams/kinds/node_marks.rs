@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 
-use super::host_pool::EXCLUSIVE_TAINT;
+use super::host_pool::EXCLUSIVE_TAINTS;
 use crate::kubernetes::{HOSTNAME, label};
 use crate::view::node::NODES;
 use crate::view::{Kind, Name, Scope, Table};
@@ -58,7 +58,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Files may leave out the status and the labels that a cluster's nodes have.
+    /// Files may leave out the status and the labels that a cluster's nodes have. One that was exported from a
+    /// cluster has a UID, and all labels.
     fn read(node: &core::Node, scope: Scope) -> Self {
         let is_file = scope == Scope::File;
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -73,11 +74,11 @@ impl Limits {
             not_ready: !conditions.map_or(is_file, is_ready),
             cordoned: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
             tainted: taints.any(|taint| {
-                taint.key != EXCLUSIVE_TAINT
+                !EXCLUSIVE_TAINTS.contains(&&*taint.key)
                     && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
             }),
             control_plane: CONTROL_PLANE.iter().any(|key| has(key)),
-            nameless: !is_file && !has(HOSTNAME),
+            nameless: (!is_file || node.metadata.uid.is_some()) && !has(HOSTNAME),
         }
     }
 }
@@ -96,7 +97,7 @@ impl Marks {
         let exclusive = taints
             .into_iter()
             .flatten()
-            .find(|taint| taint.key == EXCLUSIVE_TAINT)
+            .find(|taint| EXCLUSIVE_TAINTS.contains(&&*taint.key))
             .and_then(|taint| taint.value.as_deref())
             .map(Into::into);
         Self { tags, exclusive, limits: Limits::read(node, scope) }
@@ -129,6 +130,12 @@ impl NodeMarks {
             return None;
         }
         self.get(node)?.exclusive.as_deref()
+    }
+
+    /// Whether a node has no hostname label.
+    #[must_use]
+    pub(crate) fn has_nameless(&self) -> bool {
+        self.shared.keys().any(|marks| marks.limits.nameless)
     }
 
     /// The number of nodes that have all of these tags, of which there must be at least one.

@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use k8s_openapi::jiff::Timestamp;
 
-use super::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
-use crate::kubernetes;
+use super::host_pool::{EXCLUSIVE_TAINT, FORMER_EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+use crate::kubernetes::{self, AboveNodeTerms};
 use crate::placement::record;
 use crate::systems::fit::{self, PodNeeds};
 use crate::systems::streams::NAME;
-use crate::systems::streams::keys::{GATE, RESERVED};
+use crate::systems::streams::keys::{EXLOCATED, GATE, ISOLATED, RESERVED};
 use crate::systems::wake::woken;
 use crate::view::index::Texts;
 use crate::view::pod::{PODS, all_for_controller};
@@ -99,6 +99,8 @@ pub(crate) struct PodDetails {
     pub pools: Box<[(Box<str>, Option<u32>)]>,
     /// The hashes of the pools whose taint it tolerates by key and value.
     pub tolerates: Box<[Box<str>]>,
+    /// Those that it tolerates by the former key alone: an earlier release has admitted it.
+    pub tolerates_former: Box<[Box<str>]>,
     /// Its colocation labels (key and value): of tokens, and of the group of a StreamsJob.
     pub groups: Box<[(Box<str>, Box<str>)]>,
     /// When it became unschedulable; `None` if it is not.
@@ -112,22 +114,30 @@ pub(crate) struct PodDetails {
 pub(crate) struct PendingPod {
     /// The index of [`GATE`] among its scheduling gates.
     pub gate: Option<usize>,
-    /// Whether a controller of Kubernetes creates it again if it is deleted, and the webhook then holds it to
-    /// the present nodes of its job: by its record it has held it to earlier ones.
-    pub may_be_recreated: bool,
+    /// Whether a controller of Kubernetes creates it again if it is deleted.
+    pub is_created_again: bool,
+    /// Whether the webhook would hold it to the present nodes of its job: by its record it has held it to
+    /// earlier ones.
+    pub is_held: bool,
+    /// Whether its record says that it is kept apart from others, and it may go to a node without the label
+    /// `kubernetes.io/hostname`, where it would not be.
+    pub may_be_nameless: bool,
     /// Whether it must be on the node of a colocation group.
     pub is_near: bool,
     /// The terms of its required node affinity.
     pub terms: Option<Box<[NodeSelectorTerm]>>,
+    /// The object below which a patch gives it its first term.
+    pub above_terms: AboveNodeTerms,
     node_selector: BTreeMap<Box<str>, Box<str>>,
     tolerations: Box<[Toleration]>,
     requests: Resources,
 }
 
-/// Whether the record of a pod says that it is held to what its job reserves.
-fn is_held(pod: &core::Pod) -> bool {
+/// Whether the record of a pod has an entry that begins so.
+fn has_entry(pod: &core::Pod, beginnings: &[&str]) -> bool {
     let record = kubernetes::annotation(&pod.metadata, record::KEY).unwrap_or_default();
-    record::entries(record, NAME).iter().any(|entry| entry.starts_with(RESERVED))
+    let entries = record::entries(record, NAME);
+    entries.iter().any(|entry| beginnings.iter().any(|begin| entry.starts_with(begin)))
 }
 
 impl PendingPod {
@@ -138,9 +148,12 @@ impl PendingPod {
         let terms = kubernetes::required_node_terms(kubernetes::affinity(pod));
         Self {
             gate: kubernetes::gates(pod).position(|gate| gate == GATE),
-            may_be_recreated: kubernetes::is_created_again(&pod.metadata) && is_held(pod),
+            is_created_again: kubernetes::is_created_again(&pod.metadata),
+            is_held: has_entry(pod, &[RESERVED]),
+            may_be_nameless: has_entry(pod, &[EXLOCATED, ISOLATED]) && named::may_be_nameless(pod),
             is_near: named::is_near(pod),
             terms: terms.map(Into::into),
+            above_terms: AboveNodeTerms::from(pod),
             node_selector: selector
                 .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
                 .collect(),
@@ -174,12 +187,16 @@ impl PodDetails {
         let streams = is_streams_pod(pod);
         let pools = find_pools(pod);
         let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref());
-        let tolerates: Box<[Box<str>]> = tolerations
-            .into_iter()
-            .flatten()
-            .filter(|toleration| toleration.key.as_deref() == Some(EXCLUSIVE_TAINT))
-            .filter_map(|toleration| toleration.value.as_deref().map(Into::into))
-            .collect();
+        let tolerated = |key: &'static str| {
+            let tolerations = tolerations.into_iter().flatten();
+            tolerations
+                .filter(move |toleration| toleration.key.as_deref() == Some(key))
+                .filter_map(|toleration| toleration.value.as_deref())
+        };
+        let current: BTreeSet<&str> = tolerated(EXCLUSIVE_TAINT).collect();
+        let former: BTreeSet<&str> = tolerated(FORMER_EXCLUSIVE_TAINT).collect();
+        let tolerates: Box<[Box<str>]> =
+            current.union(&former).map(|hash| (*hash).into()).collect();
         if !streams && pools.is_empty() && tolerates.is_empty() {
             return None;
         }
@@ -197,6 +214,7 @@ impl PodDetails {
                 .then(|| Box::new(PendingPod::read(pod))),
             pools,
             tolerates,
+            tolerates_former: former.difference(&current).map(|hash| (*hash).into()).collect(),
             groups: find_colocation_labels(pod),
             unschedulable_since: unschedulable
                 .and_then(|condition| condition.last_transition_time.as_ref().map(|time| time.0)),

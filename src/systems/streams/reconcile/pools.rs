@@ -238,6 +238,7 @@ fn request_marks<'p>(
     now: Timestamp,
 ) -> Option<Timestamp> {
     let hash = pool.hash;
+    let key = inventory.taint_key(hash);
     let mut reserving = Vec::new();
     // When the last of the reserved nodes was tainted; `None` if one is not tainted yet.
     let mut last_tainted = Some(Timestamp::MIN);
@@ -253,7 +254,7 @@ fn request_marks<'p>(
         };
         let marks = &inventory.nodes[node].marks;
         let labelled = marks.has_label(hash, *index);
-        let taint = marks.taint(hash);
+        let taint = marks.taints_of(hash).next();
         if state == MemberState::Reserving {
             reserving.push((*index, node, labelled));
         } else if !labelled {
@@ -264,11 +265,14 @@ fn request_marks<'p>(
         }
         let since = taint.map(|(_, taint)| trusted_since(taint, now));
         match (taint, since.flatten()) {
-            (None, _) => wanted.entry(node).or_default().taint = Some(hash),
+            (None, _) => wanted.entry(node).or_default().taint = Some((key, hash)),
             (Some((position, _)), None) if state == MemberState::Reserving && !labelled => {
                 wanted.entry(node).or_default().retimed = Some(position);
             }
             (Some(_), _) => {}
+        }
+        if let Some((position, _)) = marks.taints_of(hash).find(|(_, taint)| *taint.key != *key) {
+            wanted.entry(node).or_default().renamed = Some((position, key));
         }
         if state == MemberState::Reserving && !labelled {
             last_tainted = last_tainted.zip(since.flatten()).map(|(last, since)| last.max(since));

@@ -9,6 +9,8 @@ use super::{Resolved, Wording, format_host, resolve};
 use crate::api::condition::{ACCEPTED, READY};
 use crate::placement::intent::{Change, NodeTerm, on_labels, on_node};
 use crate::placement::reason::{Reason, quoted};
+use crate::placement::record;
+use crate::placement::toleration::tolerates;
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, format_indices, to_usize};
@@ -214,13 +216,23 @@ impl Placing<'_> {
         let index = index.map(|index| index.to_string());
         let term = on_labels(&[(&label, index.as_deref())]);
         self.change(key, value, Change::NodeAffinity(vec![term]));
-        if exclusive {
-            let toleration = Change::Toleration {
-                key: keys::EXCLUSIVE_TAINT,
-                value: hash.to_owned(),
-                effect: keys::EXCLUSIVE_EFFECT,
-            };
-            self.change(key, value, toleration);
+        if !exclusive {
+            return;
+        }
+        let effect = keys::EXCLUSIVE_EFFECT;
+        let has = |key: &str| {
+            let mut own = self.pod.tolerations.iter().flatten();
+            own.any(|of| tolerates(of, key, hash, effect))
+        };
+        // Another release has admitted the pod. It lacks nothing: the nodes of its pool have the taint that
+        // it tolerates while it waits.
+        let is_recorded = self.pod.annotation(record::KEY).is_some();
+        if is_recorded && keys::EXCLUSIVE_TAINTS.into_iter().any(has) {
+            return;
+        }
+        for key in keys::EXCLUSIVE_TAINTS {
+            let toleration = Change::Toleration { key, value: hash.to_owned(), effect };
+            self.change(keys::HOST_POOL, value, toleration);
         }
     }
 

@@ -1,13 +1,12 @@
 //! Keeps the location that the pod's record names: a decision of an earlier round.
 
-use super::super::{NAME, Placing, format_cause, keys};
+use super::super::{Placing, keys};
 use super::pool::tag_term;
 use super::{all_terms, is_pinned};
 use crate::names::is_short_digest;
 use crate::placement::affinity::{implies, pinned_node};
 use crate::placement::intent::on_labels;
 use crate::placement::reason::Reason;
-use crate::placement::record;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Key, Name};
@@ -32,11 +31,7 @@ impl Placing<'_> {
             // This round removes the record, so it must not use it either.
             return None;
         }
-        let entries = record::entries(self.pod.annotation(record::KEY)?, NAME);
-        let cause = format_cause(key, value);
-        let mut decisions =
-            entries.iter().filter_map(|entry| entry.strip_prefix(&cause)?.strip_prefix(": "));
-        let decision = decisions.next()?;
+        let decision = &*self.recorded(key, value)?;
         if let Some(node) = decision.strip_prefix("node ") {
             if !is_pinned(self.pod, node) && self.pod.node_name != Some(node) {
                 return None;

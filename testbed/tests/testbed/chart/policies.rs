@@ -37,18 +37,23 @@ pub(super) async fn hold_the_controller_to_its_marks(admin: &User<'_>) {
     tolerations(admin);
 }
 
+/// The keys of the taint of exclusive pools: the present one, and that of earlier releases.
+const TAINTS: [&str; 2] =
+    ["status-taint.cluster-autoscaler.kubernetes.io/stowplan-exclusive", "stowplan.dev/exclusive"];
+
 /// The toleration of an exclusive pool cannot be added to a pod that exists; others can.
 fn tolerations(admin: &User<'_>) {
-    let own = json!({"key": "stowplan.dev/exclusive", "operator": "Equal", "value": "abcdefabcd"});
+    let own = TAINTS.map(|key| json!({"key": key, "operator": "Equal", "value": "abcdefabcd"}));
     admin.may_create(&pod("plain", &Value::Null, &Value::Null));
-    admin.may_create(&pod("with", &Value::Null, &json!({"tolerations": [own]})));
+    admin.may_create(&pod("with", &Value::Null, &json!({"tolerations": own})));
     let toleration = |toleration| add("/spec/tolerations/-", &toleration);
     for name in ["plain", "with"] {
         let other = toleration(json!({"key": "a", "operator": "Exists"}));
         admin.may_patch(&format!("pod/{name}"), &other);
     }
-    for own in [own, json!({"key": "stowplan.dev/exclusive", "operator": "Exists"})] {
-        let why = "the toleration stowplan.dev/exclusive cannot be added";
+    let all = TAINTS.map(|key| json!({"key": key, "operator": "Exists"}));
+    for own in own.into_iter().chain(all) {
+        let why = "the toleration of an exclusive pool cannot be added";
         admin.may_not_patch("pod/plain", &toleration(own), why);
     }
     admin.may("delete pod plain with --now");
@@ -81,13 +86,17 @@ fn nodes(Users { admin, controller }: &Users<'_>) {
     label(&format!("{NUMA_ZONES}-"));
     label(&format!("{LABEL}-"));
 
-    let only = "the controller changes only the taint stowplan.dev/exclusive";
+    let only = "the controller changes only the taints of exclusive pools";
     admin.may("taint node one mine=yes:NoSchedule");
     controller.may_not("taint node one other=yes:NoExecute", only);
     controller.may_not("taint node one mine-", only);
-    controller.may_not("taint node one stowplan.dev/exclusive=x:NoExecute", only);
-    controller.may("taint node one stowplan.dev/exclusive=x:NoSchedule");
-    controller.may("taint node one stowplan.dev/exclusive-");
+    for taint in TAINTS {
+        controller.may_not(&format!("taint node one {taint}=x:NoExecute"), only);
+        controller.may(&format!("taint node one {taint}=x:NoSchedule"));
+    }
+    for taint in TAINTS {
+        controller.may(&format!("taint node one {taint}-"));
+    }
     admin.may("taint node one mine-");
 
     let rest = "nothing else of a node";

@@ -4,7 +4,9 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use super::{COLOCATION_PREFIX, GROUP, PendingPod};
-use crate::kubernetes::{HOSTNAME, affinity, required_pod_terms};
+use crate::kubernetes::{
+    HOSTNAME, affinity, required_anti_terms, required_node_terms, required_pod_terms,
+};
 use crate::placement::affinity::{bound_to, usable};
 
 /// The one node that a pod names.
@@ -39,6 +41,20 @@ fn hostname_of_term(term: &NodeSelectorTerm) -> Option<&str> {
         Some([name]) if of.key == HOSTNAME && of.operator == "In" => Some(name.as_str()),
         _ => None,
     })
+}
+
+/// Whether the pod is kept apart from others by required anti-affinity, and may go to a node without the
+/// hostname label, where the scheduler ignores that.
+pub(super) fn may_be_nameless(pod: &core::Pod) -> bool {
+    let own = affinity(pod);
+    let is_apart = required_anti_terms(own).iter().any(|term| term.topology_key == HOSTNAME);
+    let requires = |term: &NodeSelectorTerm| {
+        let mut requirements = term.match_expressions.iter().flatten();
+        requirements.any(|of| of.key == HOSTNAME && matches!(of.operator.as_str(), "Exists" | "In"))
+            || term.match_fields.as_ref().is_some_and(|fields| !fields.is_empty())
+    };
+    let terms = required_node_terms(own).unwrap_or_default();
+    is_apart && (terms.is_empty() || !usable(terms).all(requires))
 }
 
 /// Whether the pod must be on the node of the pods with a colocation label.

@@ -2,7 +2,7 @@
 //! that exclude them. Built once for each plan, so that no pool has to search all pods.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::Toleration;
 
@@ -12,7 +12,7 @@ use super::obstacle::Obstacle;
 use super::waiting::Waiting;
 use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::policy::Policy;
-use crate::systems::streams::keys::EXCLUSIVE_TAINT;
+use crate::systems::streams::keys::{EXCLUSIVE_TAINT, EXCLUSIVE_TAINTS, FORMER_EXCLUSIVE_TAINT};
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::node_marks::CONTROL_PLANE;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
@@ -84,6 +84,8 @@ pub(super) struct Inventory<'v> {
     bound: HashMap<&'v str, HashMap<u32, Vec<Bound<'v>>>>,
     /// The namespace of each pool, by its hash. Pools that are being deleted are included.
     owners: HashMap<&'v str, &'v str>,
+    /// The hashes of the pools of which a pod waits that tolerates only the former taint.
+    former: HashSet<&'v str>,
     /// The most pools that a node may have.
     pub(super) max_pools: usize,
     /// Whether the colocation groups of a token reach across jobs.
@@ -94,11 +96,11 @@ pub(super) struct Inventory<'v> {
 impl<'v> Inventory<'v> {
     pub(super) fn new(view: &'v View, policy: &Policy) -> Self {
         // The pods of a pool tolerate the taint of pools, and may tolerate no other.
-        let tolerations = [Toleration {
-            key: Some(EXCLUSIVE_TAINT.to_owned()),
+        let tolerations = EXCLUSIVE_TAINTS.map(|key| Toleration {
+            key: Some(key.to_owned()),
             operator: Some("Exists".to_owned()),
             ..Toleration::default()
-        }];
+        });
         let pod = PodNeeds { tolerations: &tolerations, ..PodNeeds::default() };
         // A state is large, so the list must not grow in steps.
         let mut nodes: Vec<NodeState<'v>> = Vec::with_capacity(view.node_count());
@@ -144,12 +146,18 @@ impl<'v> Inventory<'v> {
                 }
             }
         }
+        let unbound = view.pods().filter(|(_, pod)| pod.node.is_none() && !pod.finished);
+        let former = unbound
+            .flat_map(|(name, pod)| pod.tolerates_former.iter().map(move |hash| (name, &**hash)))
+            .filter(|(name, hash)| owners.get(hash) == Some(&&*name.namespace))
+            .map(|(_, hash)| hash)
+            .collect();
         // Sorted, because messages name the first, which must not depend on the order of a map.
         bound.values_mut().flat_map(HashMap::values_mut).for_each(|pods| pods.sort_unstable());
         let max_pools = usize::try_from(policy.host_pools.max_pools_per_node).unwrap_or(usize::MAX);
         let shares_tokens = policy.streams.compat == Compat::Upstream;
         let waiting = OnceCell::new();
-        Self { view, nodes, indices, bound, owners, max_pools, shares_tokens, waiting }
+        Self { view, nodes, indices, bound, owners, former, max_pools, shares_tokens, waiting }
     }
 
     /// The waiting pods that must run on certain nodes.
@@ -160,6 +168,11 @@ impl<'v> Inventory<'v> {
     /// The namespace of the pool with this hash, if there is such a pool.
     pub(super) fn owner(&self, hash: &str) -> Option<&'v str> {
         self.owners.get(hash).copied()
+    }
+
+    /// The key of the taint of a pool's nodes.
+    pub(super) fn taint_key(&self, hash: &str) -> &'static str {
+        if self.former.contains(hash) { FORMER_EXCLUSIVE_TAINT } else { EXCLUSIVE_TAINT }
     }
 
     /// The index of the node with this name.

@@ -1,7 +1,7 @@
 //! The marks of pools on nodes, and the patches that add and remove them.
 //!
-//! A mark is a label `<prefix><hash>=<index>` or a taint
-//! `stowplan.dev/exclusive=<hash>:NoSchedule`. The controller writes nothing else to nodes. Patches
+//! A mark is a label `<prefix><hash>=<index>` or a taint `<key>=<hash>:NoSchedule`, with one of the
+//! keys [`EXCLUSIVE_TAINTS`]. The controller writes nothing else to nodes. Patches
 //! are JSON patches (RFC 6902), because a merge patch would replace the whole list of taints. Each
 //! patch `test`s its preconditions, so that an outdated one fails and changes nothing.
 
@@ -11,8 +11,8 @@ use json_patch::PatchOperation;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::systems::plan::operation::{add, remove, test, test_uid};
-use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+use crate::systems::plan::operation::{add, remove, replace, test, test_uid};
+use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINTS, POOL_LABEL_PREFIX};
 use crate::view::NodeDetails;
 use crate::view::node::Taint;
 
@@ -42,7 +42,7 @@ impl<'v> Marks<'v> {
         let taints = details.taints.iter().enumerate();
         Self {
             labels: labels.collect(),
-            taints: taints.filter(|(_, taint)| *taint.key == *EXCLUSIVE_TAINT).collect(),
+            taints: taints.filter(|(_, taint)| EXCLUSIVE_TAINTS.contains(&&*taint.key)).collect(),
         }
     }
 
@@ -56,10 +56,13 @@ impl<'v> Marks<'v> {
         self.labels.iter().any(|(of, value)| *of == hash && **value == *index.to_string())
     }
 
-    /// The taint of the pool, with its position.
-    pub(super) fn taint(&self, hash: &str) -> Option<(usize, &'v Taint)> {
+    /// The taints of the pool, each with its position: at most one of each key.
+    pub(super) fn taints_of<'m>(
+        &'m self,
+        hash: &'m str,
+    ) -> impl Iterator<Item = (usize, &'v Taint)> + 'm {
         let own = |taint: &Taint| *taint.value == *hash && *taint.effect == *EXCLUSIVE_EFFECT;
-        self.taints.iter().copied().find(|(_, taint)| own(taint))
+        self.taints.iter().copied().filter(move |(_, taint)| own(taint))
     }
 
     /// Whether a pool other than this one has tainted the node.
@@ -72,8 +75,8 @@ impl<'v> Marks<'v> {
         self.is_tainted_by_another(hash) || self.labels.iter().any(|(of, _)| *of != hash)
     }
 
-    /// Whether the API server would accept a taint of a pool: it refuses a second taint with the
-    /// same key and effect.
+    /// Whether the node may get the taint of a pool: it has one at a time, and the API server
+    /// refuses a second one with the same key and effect.
     pub(super) fn accepts_taint(&self) -> bool {
         !self.taints.iter().any(|(_, taint)| *taint.effect == *EXCLUSIVE_EFFECT)
     }
@@ -90,8 +93,11 @@ pub(super) fn trusted_since(taint: &Taint, now: Timestamp) -> Option<Timestamp> 
 pub(super) struct Wanted<'p> {
     /// The hash of the pool and the index of the member for each label.
     pub(super) labels: Vec<(&'p str, u32)>,
-    /// The hash of the pool whose taint is added.
-    pub(super) taint: Option<&'p str>,
+    /// The taint that is added: its key, and the hash of its pool.
+    pub(super) taint: Option<(&'static str, &'p str)>,
+    /// The position of a pool's taint that gets this key. It is removed if the node already has such
+    /// a taint, as after a rollback and another upgrade.
+    pub(super) renamed: Option<(usize, &'static str)>,
     /// The position of a pool's taint whose time must be set again, because it cannot be trusted.
     pub(super) retimed: Option<usize>,
 }
@@ -109,9 +115,9 @@ pub(super) fn mark(
         let position = position.to_string();
         operations.push(add(&["spec", "taints", &position, TIME_ADDED], whole_seconds(now)));
     }
-    if let Some(hash) = wanted.taint {
+    if let Some((key, hash)) = wanted.taint {
         let taint = json!({
-            "key": EXCLUSIVE_TAINT,
+            "key": key,
             "value": hash,
             "effect": EXCLUSIVE_EFFECT,
             TIME_ADDED: whole_seconds(now),
@@ -124,6 +130,18 @@ pub(super) fn mark(
         } else {
             operations.push(add(&["spec", "taints", "-"], taint));
         }
+    }
+    // The last change of taints, because a removal changes the positions of those behind it.
+    if let Some((position, key)) = wanted.renamed {
+        let taint = &details.taints[position];
+        operations.extend(test_taint(position, taint));
+        let is_same =
+            |of: &Taint| *of.key == *key && of.value == taint.value && of.effect == taint.effect;
+        let position = position.to_string();
+        operations.push(match details.taints.iter().any(is_same) {
+            true => remove(&["spec", "taints", &position]),
+            false => replace(&["spec", "taints", &position, "key"], key),
+        });
     }
     let labels = wanted.labels.iter().map(|(hash, index)| (label(hash), index.to_string()));
     if details.labels.is_empty() && !wanted.labels.is_empty() {

@@ -4,6 +4,7 @@
 
 mod acceptance;
 mod exclusive;
+mod former_taint;
 mod members;
 mod random;
 mod release;

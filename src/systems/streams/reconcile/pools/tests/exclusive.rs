@@ -6,6 +6,7 @@ use super::super::SETTLE;
 use super::exclusive;
 use super::simulator::{self, World};
 use crate::systems::plan::Write;
+use crate::systems::streams::keys::EXCLUSIVE_TAINT;
 
 /// A cluster in which pool `p` has tainted its nodes, and labelled none of them.
 fn reserving(nodes: usize, size: u32) -> World {
@@ -67,7 +68,7 @@ fn only_pods_of_the_pool_may_be_on_a_node_that_becomes_exclusive() {
     world.pod("foreign", "n00").pod("blanket", "n01").change_pod("blanket", blanket.clone());
     world.pod_of("asks", "n02", "p", None).change_pod("asks", blanket).pod("ended", "n03");
     world.change_pod("ended", json!({"status": {"phase": "Succeeded"}})).pod("tolerates", "n04");
-    let (key, value) = ("stowplan.dev/exclusive", world.hash("p"));
+    let (key, value) = (EXCLUSIVE_TAINT, world.hash("p"));
     let tolerations = json!([{"key": key, "value": value, "effect": "NoSchedule"}]);
     world.change_pod("tolerates", json!({"spec": {"tolerations": tolerations}})).settle();
     world.expect_nodes("p", "n02, n03, n04");

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::simulator::{World, pool_label};
 use super::{exclusive, labels, shared, tainted};
+use crate::systems::streams::keys::EXCLUSIVE_TAINT;
 
 #[test]
 fn many_lost_members_share_one_event() {
@@ -101,7 +102,7 @@ fn missing_marks_of_a_ready_member_are_restored() {
     let marks = world.marks();
     let label = pool_label(&world.hash("p"));
     world.take_counts();
-    let foreign = json!([{"key": "stowplan.dev/exclusive", "value": "x", "effect": "NoSchedule"}]);
+    let foreign = json!([{"key": EXCLUSIVE_TAINT, "value": "x", "effect": "NoSchedule"}]);
     for (with, patches) in [
         (labels(json!({&label: null})), 1),
         (labels(json!({&label: "7"})), 1),
