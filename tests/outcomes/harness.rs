@@ -60,7 +60,7 @@ pub(crate) struct Suite {
 
 /// How many control planes run at once, on the two cores of a small machine: while some wait, others
 /// compute. One whose tests run side by side in great number counts twice.
-const PLANES: usize = 4;
+const PLANES: usize = 3;
 
 /// A control plane, and what it takes of [`PLANES`].
 type Running = (Arc<World>, OwnedSemaphorePermit);
