@@ -61,7 +61,7 @@ pub(crate) trait StreamsView {
     /// The marks of a node; `None` if it has none.
     fn node_marks(&self, node: &str) -> Option<&Marks>;
 
-    /// Whether a node has no label `kubernetes.io/hostname`.
+    /// Returns whether any node lacks the label `kubernetes.io/hostname`.
     fn has_nameless_node(&self) -> bool;
 }
 

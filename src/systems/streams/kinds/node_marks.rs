@@ -132,7 +132,7 @@ impl NodeMarks {
         self.get(node)?.exclusive.as_deref()
     }
 
-    /// Whether a node has no hostname label.
+    /// Returns whether any node lacks the hostname label.
     #[must_use]
     pub(crate) fn has_nameless(&self) -> bool {
         self.shared.keys().any(|marks| marks.limits.nameless)

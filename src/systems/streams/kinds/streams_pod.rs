@@ -99,7 +99,8 @@ pub(crate) struct PodDetails {
     pub pools: Box<[(Box<str>, Option<u32>)]>,
     /// The hashes of the pools whose taint it tolerates by key and value.
     pub tolerates: Box<[Box<str>]>,
-    /// Those that it tolerates by the former key alone: an earlier release has admitted it.
+    /// The hashes of the pools whose taint it tolerates by the former key alone, because an earlier release
+    /// admitted it.
     pub tolerates_former: Box<[Box<str>]>,
     /// Its colocation labels (key and value): of tokens, and of the group of a StreamsJob.
     pub groups: Box<[(Box<str>, Box<str>)]>,
@@ -114,13 +115,13 @@ pub(crate) struct PodDetails {
 pub(crate) struct PendingPod {
     /// The index of [`GATE`] among its scheduling gates.
     pub gate: Option<usize>,
-    /// Whether a controller of Kubernetes creates it again if it is deleted.
+    /// True if a controller of Kubernetes creates it again when it is deleted.
     pub is_created_again: bool,
-    /// Whether the webhook would hold it to the present nodes of its job: by its record it has held it to
-    /// earlier ones.
+    /// True if the webhook would hold it to the present nodes of its job, as it has held it to earlier ones
+    /// according to its record.
     pub is_held: bool,
-    /// Whether its record says that it is kept apart from others, and it may go to a node without the label
-    /// `kubernetes.io/hostname`, where it would not be.
+    /// True if its record says that it is kept apart from others, but it may run on a node without the label
+    /// `kubernetes.io/hostname`, where the scheduler does not keep pods apart.
     pub may_be_nameless: bool,
     /// Whether it must be on the node of a colocation group.
     pub is_near: bool,
@@ -133,7 +134,7 @@ pub(crate) struct PendingPod {
     requests: Resources,
 }
 
-/// Whether the record of a pod has an entry that begins so.
+/// Returns whether the record of a pod has an entry with one of these beginnings.
 fn has_entry(pod: &core::Pod, beginnings: &[&str]) -> bool {
     let record = kubernetes::annotation(&pod.metadata, record::KEY).unwrap_or_default();
     let entries = record::entries(record, NAME);
@@ -150,7 +151,7 @@ impl PendingPod {
             gate: kubernetes::gates(pod).position(|gate| gate == GATE),
             is_created_again: kubernetes::is_created_again(&pod.metadata),
             is_held: has_entry(pod, &[RESERVED]),
-            may_be_nameless: has_entry(pod, &[EXLOCATED, ISOLATED]) && named::may_be_nameless(pod),
+            may_be_nameless: named::may_be_nameless(pod) && has_entry(pod, &[EXLOCATED, ISOLATED]),
             is_near: named::is_near(pod),
             terms: terms.map(Into::into),
             above_terms: AboveNodeTerms::from(pod),

@@ -134,7 +134,7 @@ fn restrict(pending: &PendingPod, restriction: &Restriction<'_>) -> Vec<PatchOpe
 /// A pod whose node affinity is not what the webhook would give it now.
 struct Outdated {
     why: String,
-    /// Whether its record says that the webhook would.
+    /// True if its record shows that the webhook has decided about its nodes before.
     is_recorded: bool,
     /// The reason of the event if it is deleted.
     recreated: &'static str,

@@ -43,8 +43,8 @@ fn hostname_of_term(term: &NodeSelectorTerm) -> Option<&str> {
     })
 }
 
-/// Whether the pod is kept apart from others by required anti-affinity, and may go to a node without the
-/// hostname label, where the scheduler ignores that.
+/// Returns whether the pod has a required anti-affinity by hostname and may run on a node without the
+/// hostname label, where the scheduler ignores it.
 pub(super) fn may_be_nameless(pod: &core::Pod) -> bool {
     let own = affinity(pod);
     let is_apart = required_anti_terms(own).iter().any(|term| term.topology_key == HOSTNAME);
