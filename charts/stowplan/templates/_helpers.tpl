@@ -362,13 +362,13 @@ object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
 {{- end -}}
 
 {{/*
-No annotation but this one differs from oldAnnotations. Takes: the key. Needs the variables annotations and
+No annotations but these differ from oldAnnotations. Takes: the list of keys. Needs the variables annotations and
 oldAnnotations.
 */}}
 {{- define "stowplan.policy.annotations" -}}
-variables.annotations.all(key, key == '{{ . }}' ||
+variables.annotations.all(key, key in ['{{ join "', '" . }}'] ||
 (key in variables.oldAnnotations && variables.oldAnnotations[key] == variables.annotations[key])) &&
-variables.oldAnnotations.all(key, key == '{{ . }}' || key in variables.annotations)
+variables.oldAnnotations.all(key, key in ['{{ join "', '" . }}'] || key in variables.annotations)
 {{- end -}}
 
 {{/* The annotations of a hook that `helm test` runs. Takes: weight. */}}

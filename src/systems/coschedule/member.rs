@@ -304,6 +304,7 @@ impl PodRequest<'_> {
             Change::Label { key: keys::MEMBER.to_owned(), value: placeholder.to_owned() },
         );
         self.rename(key, &joined.why, &joined.renamed);
+        self.keep_node(joined);
         if pod.node_name.is_some() {
             self.warn(key, "spec.nodeName bypasses the scheduler, so this is not enforced");
             return self.holds(joined, "");
@@ -320,6 +321,21 @@ impl PodRequest<'_> {
             Way::Gate => {
                 self.add_change(joined, Change::Gate(keys::GATE));
                 self.holds(joined, ", gated");
+            }
+        }
+    }
+
+    /// Keeps autoscalers from evicting the pod of a TaskRun: the TaskRun would fail, and nothing creates
+    /// the pod again. An annotation that the pod has already keeps its value.
+    fn keep_node(&mut self, joined: &Joined<'_>) {
+        let of_task_run = owner_of(self.pod.metadata, "TaskRun").is_some();
+        if !of_task_run || self.policy.coschedule.keep_node_for.length().is_zero() {
+            return;
+        }
+        for (key, value) in keys::KEEPS_NODE {
+            if self.pod.annotation(key).is_none() {
+                let value = Some(value.to_owned());
+                self.add_change(joined, Change::Annotation { key, value });
             }
         }
     }

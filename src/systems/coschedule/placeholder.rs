@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::groups::Group;
 use super::keys::{
-    COMPONENT, COMPONENT_VALUE, GROUP, INSTANCE, MEMBER, MODE, PLACEHOLDER, PLAN, RECORD,
-    SERVED_GROUP, SERVED_RUN,
+    COMPONENT, COMPONENT_VALUE, GROUP, INSTANCE, KEEPS_NODE, MEMBER, MODE, PLACEHOLDER, PLAN,
+    RECORD, SERVED_GROUP, SERVED_RUN,
 };
 use super::mode;
 use super::pod_plan::{MOST_EXCLUDED, Nodes, PodPlan};
@@ -50,6 +50,8 @@ pub(crate) struct Blueprint<'v> {
     pub isolated: bool,
     /// Whether that applies to the placeholders of the namespace, or of the cluster.
     pub isolation_scope: IsolationScope,
+    /// Whether autoscalers leave the node of its pod alone at first.
+    pub keeps_node: bool,
 }
 
 /// The group that a placeholder is for.
@@ -118,6 +120,11 @@ impl Blueprint<'_> {
                 "template": {"metadata": {"annotations": {PLAN: plan.text()}}},
             },
         });
+        if self.keeps_node {
+            for (key, value) in KEEPS_NODE {
+                document["spec"]["template"]["metadata"]["annotations"][key] = json!(value);
+            }
+        }
         document["metadata"] = metadata;
         let spec = &mut document["spec"];
         spec["selector"]["matchLabels"] = selector;

@@ -35,6 +35,9 @@ pub struct Coschedule {
     /// How long a native group outlives its last member.
     #[serde(rename = "groupTTL")]
     pub group_ttl: Period,
+    /// How long autoscalers leave alone the node of a group that only waits; 0s: they remove nodes of
+    /// placeholders and TaskRuns as they like.
+    pub keep_node_for: Period,
     /// What becomes of members while no controller is there.
     pub controller_absent: ControllerAbsent,
     /// The placeholder pods.
@@ -146,6 +149,7 @@ impl Default for Coschedule {
             isolation_scope: IsolationScope::default(),
             grace_period: Period::from_secs(30),
             group_ttl: Period::from_secs(300),
+            keep_node_for: Period::from_secs(3_600),
             controller_absent: ControllerAbsent::default(),
             placeholder: Placeholder::default(),
         }
@@ -191,6 +195,7 @@ mod tests {
             ("coschedule: {gracePeriod: 30}", "30s or 5m, at least 1s"),
             ("coschedule: {gracePeriod: 999ms}", "at least 1s"),
             ("coschedule: {groupTTL: ~}", "coschedule.groupTTL: has no value; leave it out"),
+            ("coschedule: {keepNodeFor: 0}", "coschedule.keepNodeFor: 0 is not a whole"),
             ("coschedule: {placeholder: {requests: {cpu: much}}}", "10m, 0.5 or 16Mi"),
             ("coschedule: {placeholder: {requests: {memory: []}}}", "10m, 0.5 or 16Mi"),
             ("coschedule: {classMap: {Fast: slow}}", "Fast"),
@@ -211,10 +216,11 @@ mod tests {
 
     #[test]
     fn lengths_of_time_and_amounts_are_read() {
-        let text = "coschedule: {gracePeriod: 90s, groupTTL: 0ms, classMap: {a.b: c-d}, placeholder: {requests: {cpu: 0.5, memory: 1Gi}}}";
+        let text = "coschedule: {gracePeriod: 90s, groupTTL: 0ms, keepNodeFor: 2h, classMap: {a.b: c-d}, placeholder: {requests: {cpu: 0.5, memory: 1Gi}}}";
         let section = Policy::from_yaml(text).unwrap().coschedule;
         assert_eq!(section.grace_period.length(), Duration::from_secs(90));
         assert_eq!(section.group_ttl.length(), Duration::ZERO);
+        assert_eq!(section.keep_node_for.length(), Duration::from_secs(7_200));
         assert_eq!(section.placeholder.requests.cpu.as_str(), "0.5");
         assert_eq!(section.placeholder.requests.memory.as_str(), "1Gi");
     }

@@ -59,11 +59,29 @@ pub(crate) async fn any_pods_can_be_a_group(world: Arc<World>) -> Result<()> {
     let lone = other.pods().get("lone").await?;
     ensure!(group_of(&lone) != Some(group), "one group of two namespaces");
     space.placed(1).await?;
+    // Pods of a Deployment never end.
+    keeps_node(&space, false).await?;
+    keeps_node(&other, true).await?;
+    other.created(&workload_of("Deployment", "joins", 1, &pod("", "tight", &[]))).await?;
+    keeps_node(&other, false).await?;
 
     space.kubectl("delete deployment tight").await?;
     space.nothing_is_left().await?;
+    other.kubectl("delete deployment joins").await?;
     other.delete("lone").await?;
     other.nothing_is_left().await
+}
+
+/// Waits until autoscalers leave the node of the only group alone, or no longer do.
+async fn keeps_node(space: &Space, expected: bool) -> Result<()> {
+    let keys = ["cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"];
+    let kept = async || {
+        let pods = space.placeholder_pods().await?;
+        let has = |key: &str| pods.iter().any(|pod| pod.annotations().contains_key(key));
+        Ok((pods.len(), keys.map(has)))
+    };
+    let what = format!("the annotations for autoscalers: {expected}");
+    settled(&what, kept, |kept| *kept == (1, [expected; 2])).await.map(drop)
 }
 
 pub(crate) async fn the_example_of_the_first_page_shares_a_node(world: Arc<World>) -> Result<()> {

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 
 use super::placeholder::{self, PlaceholderPod};
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
-    AboveNodeTerms, affinity, annotation, gates, is_created_again, is_finished, label, node_name,
-    required_node_terms, required_pod_terms,
+    AboveNodeTerms, affinity, annotation, controller, gates, is_created_again, is_finished, label,
+    node_name, required_node_terms, required_pod_terms,
 };
 use crate::systems::coschedule::keys::{ASSISTANT, GATE, GROUP, INSTANCE, MEMBER};
 use crate::systems::exclusion::{IGNORE, is_opted_out};
@@ -55,6 +57,10 @@ pub(crate) struct MemberDetails {
     pub ignored: bool,
     /// Whether a controller of Kubernetes creates it again if it is deleted.
     pub created_again: bool,
+    /// Whether it runs until it is deleted, because of the kind of its controller.
+    pub runs_for_ever: bool,
+    /// When it ended: the last change of its conditions.
+    pub ended: Option<Timestamp>,
     /// Set while the scheduler finds no node for it.
     pub unschedulable: Option<Unschedulable>,
     /// When it was last woken, in seconds since 1970.
@@ -99,6 +105,7 @@ impl Member {
                 ignored: is_opted_out(label(metadata, IGNORE)),
                 woken: woken(pod),
                 created_again: is_created_again(metadata),
+                runs_for_ever: runs_for_ever(metadata),
                 follows: member.placeholder.as_deref().is_some_and(|of| follows(pod, of)),
                 ..MemberDetails::read(pod)
             })
@@ -120,6 +127,7 @@ impl MemberDetails {
         Self {
             gate: gates(pod).position(|gate| gate == GATE),
             above_terms: AboveNodeTerms::from(pod),
+            ended: last_change(pod).filter(|_| is_finished(pod)),
             unschedulable: Unschedulable::read(pod),
             claims: placeholder::claims(spec),
             requests: Resources::requested(spec),
@@ -134,6 +142,16 @@ impl MemberDetails {
             ..Self::default()
         }
     }
+}
+
+/// Whether the controller of a pod starts it again whenever it has ended.
+fn runs_for_ever(metadata: &ObjectMeta) -> bool {
+    controller(metadata).is_some_and(|owner| is_created_again(metadata) && owner.kind != "Job")
+}
+
+fn last_change(pod: &core::Pod) -> Option<Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().filter_map(|of| Some(of.last_transition_time.as_ref()?.0)).max()
 }
 
 /// Whether a pod has the required pod affinity to a placeholder.

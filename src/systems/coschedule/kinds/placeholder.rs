@@ -10,7 +10,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{self, annotation, is_finished, label, node_name, scheduled_since};
-use crate::systems::coschedule::keys::{FAILED, GROUP, MODE, PLACEHOLDER, RECORD, of_run};
+use crate::systems::coschedule::keys::{
+    FAILED, GROUP, KEEPS_NODE, MODE, PLACEHOLDER, RECORD, of_run,
+};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::record::Record;
 use crate::systems::coschedule::resources::STATEFUL_SET;
@@ -176,6 +178,8 @@ pub(crate) struct PlaceholderPod {
     pub plan: Option<Box<PodPlan>>,
     /// When it was last woken, in seconds since 1970. Only the controller keeps it.
     pub woken: Option<i64>,
+    /// The values of its annotations [`KEEPS_NODE`]. Only the controller keeps them.
+    pub keeps_node: [Option<Box<str>>; 2],
 }
 
 impl PlaceholderPod {
@@ -193,6 +197,9 @@ impl PlaceholderPod {
             unschedulable: Unschedulable::read_with_errors(pod),
             plan: PodPlan::read(&pod.metadata, placeholder).map(Box::new),
             woken: is_complete.then(|| woken(pod)).flatten(),
+            keeps_node: KEEPS_NODE.map(|(key, _)| {
+                annotation(&pod.metadata, key).filter(|_| is_complete).map(Into::into)
+            }),
         })
     }
 

@@ -22,6 +22,7 @@ fn blueprint(template: Option<&Value>) -> Blueprint<'_> {
         node_selector: &[],
         isolated: false,
         isolation_scope: IsolationScope::Cluster,
+        keeps_node: true,
     }
 }
 

@@ -10,11 +10,11 @@ use super::next::{Decision, Next, Step};
 use super::state::{Facts, State};
 use super::{Why, reason};
 use crate::systems::coschedule::keys::{
-    ASIDE_SINCE, FAILED, IDLE_SINCE, MEMBER, MISSING_SINCE, PLAN,
+    ASIDE_SINCE, FAILED, IDLE_SINCE, KEEPS_NODE, MEMBER, MISSING_SINCE, PLAN,
 };
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::placeholder::Placeholder;
+use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderPod};
 use crate::systems::coschedule::placeholder::{mounts, volumes};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::resources::{PIPELINE_RUN, STATEFUL_SET, TASK_RUN};
@@ -117,7 +117,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
 
     /// Adds the actions of a decision about a placeholder.
     pub(super) fn carry_out(&mut self, state: &State<'_>, decision: Decision<'_>) {
-        let Decision { next, members, waits, recheck_at } = decision;
+        let Decision { next, keeps_node, members, waits, recheck_at } = decision;
         recheck_at.into_iter().for_each(|at| self.recheck_by(at));
         waits.iter().for_each(|why| self.report_waiting(state.run, &state.waiting, why));
         for (name, member, step) in members {
@@ -173,6 +173,10 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 }
             }
         }
+        if let Some((keeps, pod)) = keeps_node.zip(state.pod) {
+            let write = Write::Patch(keep_node(pod, keeps));
+            self.write(POD, &state.pod_name(), &pod.identity.uid, write);
+        }
     }
 
     fn carry_out_step(&mut self, name: &Name, member: &Member, step: Step) {
@@ -215,6 +219,22 @@ pub(super) fn annotate(
             add(&["metadata", "annotations"], json!({annotation: value})),
         ],
     }
+}
+
+/// The operations that let autoscalers leave a placeholder's pod and node alone, or no longer.
+fn keep_node(pod: &PlaceholderPod, keeps: bool) -> Vec<PatchOperation> {
+    let mut operations = vec![test_uid(&pod.identity.uid)];
+    for (value, (key, own)) in pod.keeps_node.iter().zip(KEEPS_NODE) {
+        let path = ["metadata", "annotations", key];
+        match value.as_deref() {
+            None if keeps => operations.push(add(&path, own)),
+            Some(present) if !keeps && present == own => {
+                operations.extend([test(&path, own), remove(&path)]);
+            }
+            _ => {}
+        }
+    }
+    operations
 }
 
 /// The operations that write a plan into the pod template: the plan, the label that the affinity

@@ -54,6 +54,8 @@ struct Native<'v> {
     claims: Vec<&'v str>,
     /// The node requirements of its oldest pod, as a pod template.
     template: Value,
+    /// Whether all its pods end.
+    ends: bool,
 }
 
 /// A placeholder that should exist.
@@ -200,11 +202,12 @@ impl<'v> Sources<'v> {
             claims.sort_unstable();
             claims.dedup();
             let template = template_of(oldest);
+            let ends = members.iter().all(|(_, member, _)| ends(member));
             if self.view.placeholder(&name).is_none() {
                 let since = oldest.identity.created;
                 live.push(LiveGroup::beginning(&name, group, &claims, since));
             }
-            self.natives.push(Native { name, group, claims, template });
+            self.natives.push(Native { name, group, claims, template, ends });
         }
     }
 
@@ -271,12 +274,17 @@ impl<'v> Sources<'v> {
                 node_selector: &group.node_selector,
                 isolated: group.isolated,
                 isolation_scope: self.policy.coschedule.isolation_scope,
+                keeps_node: self.keeps_nodes(),
             },
             is_due: run.has_started,
             run: Some((run.name, run.run)),
             groups: Some(&run.groups),
             leader,
         }
+    }
+
+    fn keeps_nodes(&self) -> bool {
+        !self.policy.coschedule.keep_node_for.length().is_zero()
     }
 
     fn of_native<'s>(&'s self, native: &'s Native<'v>) -> Desired<'s> {
@@ -291,6 +299,7 @@ impl<'v> Sources<'v> {
                 node_selector: &[],
                 isolated: false,
                 isolation_scope: self.policy.coschedule.isolation_scope,
+                keeps_node: native.ends && self.keeps_nodes(),
             },
             is_due: true,
             run: None,
@@ -298,6 +307,11 @@ impl<'v> Sources<'v> {
             leader: self.leaders.of_native(&native.name, &native.claims),
         }
     }
+}
+
+/// Whether a member ends by itself, so that its group has a node only for some time.
+pub(super) fn ends(member: &Member) -> bool {
+    member.details.as_ref().is_none_or(|details| !details.runs_for_ever)
 }
 
 /// The existing claims of a pod that a single node mounts.

@@ -19,8 +19,10 @@
 //!    waiting members do not fit. If it would come back, the template is changed first; then the pod
 //!    is deleted (`on_node`).
 //!
-//! `members` decides what happens to the members: gates, wake-ups and recreation.
+//! `members` decides what happens to the members: gates, wake-ups and recreation; `keep`, whether
+//! autoscalers leave the node alone.
 
+mod keep;
 mod members;
 mod on_node;
 mod quota;
@@ -45,6 +47,8 @@ pub(crate) struct Decision<'v> {
     pub(crate) next: Next,
     /// The steps for its members.
     pub(crate) members: Vec<(&'v Name, &'v Member, Step)>,
+    /// Whether autoscalers are to leave its pod and node alone from now on; `None`: nothing changes.
+    pub(crate) keeps_node: Option<bool>,
     /// The reasons to report to waiting members.
     pub(crate) waits: Vec<Why>,
     /// When to decide again even if nothing changes.
@@ -131,7 +135,8 @@ impl fmt::Display for Trouble {
 pub(super) fn decide<'v>(state: &State<'v>, facts: &Facts<'v>) -> Decision<'v> {
     let mut decider = Decider { state, facts, decision: Decision::default() };
     let next = decider.decide();
-    Decision { next, ..decider.decision }
+    let keeps_node = decider.keep_node();
+    Decision { next, keeps_node, ..decider.decision }
 }
 
 /// A decision that is being built. Methods that return an `Option` return `None` if the following

@@ -4,6 +4,7 @@ mod claims;
 mod decisions;
 mod gates;
 mod holds;
+mod keep;
 mod life;
 mod moves;
 mod rest;
@@ -64,4 +65,9 @@ fn is_held(world: &mut World, of: &str) -> bool {
 /// A pod template that tolerates every taint.
 fn tolerating_all() -> Value {
     json!({"tolerations": [{"operator": "Exists"}]})
+}
+
+/// Owner references to an object that controls a pod.
+fn controlled_by(kind: &str) -> Value {
+    json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": true}])
 }

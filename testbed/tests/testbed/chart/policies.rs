@@ -126,6 +126,18 @@ fn pods(Users { admin, controller }: &Users<'_>) {
                  stowplan.dev/numa-feasible";
     controller.may_not("annotate pod plain a=b", gated);
     controller.may_not(&format!("annotate pod plain {LET_GO}={TIME}"), gated);
+    let placeholder = json!({"stowplan.dev/placeholder": "x"});
+    admin.may_create(&pod("x-0", &placeholder, &Value::Null));
+    for (key, value) in [
+        ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+        ("karpenter.sh/do-not-disrupt", "true"),
+    ] {
+        controller.may_not(&format!("annotate pod plain {key}={value}"), gated);
+        controller.may(&format!("annotate pod x-0 {key}={value}"));
+        controller.may_not(&format!("annotate pod x-0 {key}- a=b"), gated);
+        controller.may(&format!("annotate pod x-0 {key}-"));
+    }
+    admin.may("delete pod x-0 --now");
     let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x"}]);
     for operations in [
         add("/spec/containers/0/image", &json!("other")),

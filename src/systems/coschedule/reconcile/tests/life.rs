@@ -5,11 +5,6 @@ use super::*;
 /// The grace period of the default policy.
 const GRACE: i64 = 30;
 
-/// Owner references to an object that controls a pod.
-fn controlled_by(kind: &str) -> Value {
-    json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": true}])
-}
-
 /// Which classes are kept: `fixtures/coschedule/claim-*`.
 #[test]
 fn a_kept_class_that_binds_at_once_is_reported_if_it_matters() {

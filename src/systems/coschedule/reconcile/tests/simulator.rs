@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::LONG;
 use crate::kubernetes::REQUIRED;
+use crate::policy::Period;
 pub(super) use crate::simulation::testing::NAMESPACE;
 use crate::simulation::{ALL, CONTROLLER, Event as Step, Id, Outcome, Pace, Simulation, Store};
 use crate::systems::TABLES;
@@ -80,6 +81,8 @@ impl World {
     pub(super) fn new(nodes: &[&str]) -> Self {
         let mut policy = Policy::default();
         policy.coschedule.placeholder.image = "stowplan:1".to_owned();
+        // Most tests are about other things, and some wait for hours.
+        policy.coschedule.keep_node_for = Period::from_secs(1_000 * 3_600);
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let simulation = Simulation::new(policy, now).with_planner(plan).with_admission(admit);
         let mut world =
@@ -355,7 +358,10 @@ impl World {
     }
 
     pub(super) fn finish(&mut self, pod: &str) -> &mut Self {
-        self.change("Pod", pod, json!({"status": {"phase": "Succeeded"}}))
+        let conditions = json!([{"type": "Ready", "status": "False", "reason": "PodCompleted",
+            "lastTransitionTime": self.store.timestamp()}]);
+        let status = json!({"phase": "Succeeded", "conditions": conditions});
+        self.change("Pod", pod, json!({"status": status}))
     }
 
     /// Marks an object as being deleted. It remains, as one does whose finalizers are not removed.
