@@ -17,7 +17,7 @@ pub(crate) const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecutio
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// The kinds that create a pod again if it is deleted.
-const CREATING_AGAIN: [&str; 5] =
+pub(crate) const CREATING_AGAIN: [&str; 5] =
     ["ReplicaSet", "StatefulSet", "Job", "ReplicationController", "DaemonSet"];
 
 /// The owner that manages an object.

@@ -170,8 +170,8 @@ pub enum NodeTerm {
 pub struct NodeLabel {
     /// The label's key.
     pub key: String,
-    /// The label's value; `None` for any.
-    pub value: Option<String>,
+    /// The values of which it has one; empty: any value.
+    pub values: Vec<String>,
 }
 
 impl Requirements for NodeTerm {
@@ -194,10 +194,10 @@ impl Requirements for NodeTerm {
             Self::Named(_) | Self::NotNamed(_) => &[],
             Self::Labelled(labels) => labels.as_slice(),
         };
-        labels.iter().map(|NodeLabel { key, value }| Requirement {
+        labels.iter().map(|NodeLabel { key, values }| Requirement {
             key,
-            operator: if value.is_some() { Operator::In } else { Operator::Exists }.as_str(),
-            values: value.as_slice(),
+            operator: if values.is_empty() { Operator::Exists } else { Operator::In }.as_str(),
+            values,
         })
     }
 }
@@ -389,7 +389,7 @@ pub(crate) fn off_nodes(names: &[&str]) -> NodeTerm {
 pub(crate) fn on_labels(labels: &[(&str, Option<&str>)]) -> NodeTerm {
     let label = |&(key, value): &(&str, Option<&str>)| NodeLabel {
         key: key.to_owned(),
-        value: value.map(str::to_owned),
+        values: value.map(str::to_owned).into_iter().collect(),
     };
     NodeTerm::Labelled(labels.iter().map(label).collect())
 }

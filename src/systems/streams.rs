@@ -17,6 +17,7 @@ mod check;
 mod constraints;
 mod contradiction;
 pub(crate) mod guard;
+mod hostnames;
 pub(crate) mod job;
 pub(crate) mod keys;
 pub mod kinds;

@@ -43,6 +43,7 @@ pub(crate) const CASES: &[Case] = cases! { controller,
     pools:
         a_sized_exclusive_pool_has_its_nodes_alone, exclusive_pools_share_no_node,
         an_index_stays_with_its_node, a_pool_that_cannot_be_met_waits_for_nodes,
+        a_waiting_pod_follows_its_pool_to_a_new_member,
         a_pool_grows_by_the_nodes_that_waiting_pods_need;
     pods: a_drained_group_runs_again;
     remedies:

@@ -63,6 +63,9 @@ pub(crate) trait StreamsView {
 
     /// Returns whether any node lacks the label `kubernetes.io/hostname`.
     fn has_nameless_node(&self) -> bool;
+
+    /// The label `kubernetes.io/hostname` of a node; `None` if there is no such node, or no label.
+    fn hostname<'v>(&'v self, node: &'v str) -> Option<&'v str>;
 }
 
 impl StreamsView for View {
@@ -122,5 +125,10 @@ impl StreamsView for View {
 
     fn has_nameless_node(&self) -> bool {
         self.table::<NodeMarks>().is_some_and(NodeMarks::has_nameless)
+    }
+
+    fn hostname<'v>(&'v self, node: &'v str) -> Option<&'v str> {
+        self.node(node)?;
+        self.table::<NodeMarks>()?.hostname(node)
     }
 }

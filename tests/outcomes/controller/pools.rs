@@ -11,7 +11,7 @@ use testbed::control_plane::NodeSpec;
 
 use crate::controller::nodes::{Marks, all_unmarked, marks, one_tagged, space_on, unmarked};
 use crate::controller::pool::{self, exclusive, grow, nodes as nodes_of, ready, ready_on, unready};
-use crate::world::{World, element, pod, same, settled};
+use crate::world::{World, element, pod, same, settled, workload_of};
 
 pub(crate) async fn a_sized_exclusive_pool_has_its_nodes_alone(world: Arc<World>) -> Result<()> {
     let (space, nodes) = space_on(&world, "exclusive", 5).await?;
@@ -167,6 +167,29 @@ pub(crate) async fn a_pool_that_cannot_be_met_waits_for_nodes(world: Arc<World>)
     // A node that joins fills it.
     one_tagged(&world, "late-9", "late").await?;
     ready_on(&space, "p", &[&nodes[0], "late-9"]).await.map(drop)
+}
+
+/// The pod of a workload names the members that the pool has, so that no autoscaler takes a copy of them for
+/// members; it is created again when there is another one.
+pub(crate) async fn a_waiting_pod_follows_its_pool_to_a_new_member(world: Arc<World>) -> Result<()> {
+    let (space, nodes) = space_on(&world, "follow", 2).await?;
+    space.host_pool("p", json!({"size": 1, "tags": ["follow"]})).await?;
+    ready_on(&space, "p", &[&nodes[0]]).await?;
+    world.run(&format!("cordon {}", nodes[0])).await?;
+    let pod = element("job", "", &[("host-pool", "p")]);
+    space.created(&workload_of("Deployment", "follow", 1, &pod)).await?;
+    let named = async || {
+        let pods = space.living("app=streams").await?;
+        let affinity = json!(pods.first())["spec"]["affinity"]["nodeAffinity"].take();
+        let term = &affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+        Ok(term[0]["matchExpressions"][1]["values"].clone())
+    };
+    settled("a pod that names the member", named, |names| *names == json!([nodes[0]])).await?;
+    grow(&space, "p", 2).await?;
+    ready_on(&space, "p", &[&nodes[0], &nodes[1]]).await?;
+    same(&space.nodes_of_all("app=streams", 1).await?, &vec![nodes[1].clone()])?;
+    world.run(&format!("uncordon {}", nodes[0])).await?;
+    space.kubectl("delete deployment follow").await.map(drop)
 }
 
 /// A pod that asks for a host of a pool, and by its own affinity for this node.

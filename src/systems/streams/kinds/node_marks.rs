@@ -38,6 +38,8 @@ pub(crate) struct Marks {
     /// The hash of the exclusive pool whose taint the node has.
     pub exclusive: Option<Box<str>>,
     pub limits: Limits,
+    /// The label `kubernetes.io/hostname`, if it is not the node's name.
+    pub hostname: Option<Box<str>>,
 }
 
 /// What keeps pods or pools off a node. A node without any is in no table.
@@ -100,7 +102,10 @@ impl Marks {
             .find(|taint| EXCLUSIVE_TAINTS.contains(&&*taint.key))
             .and_then(|taint| taint.value.as_deref())
             .map(Into::into);
-        Self { tags, exclusive, limits: Limits::read(node, scope) }
+        let hostname = label(&node.metadata, HOSTNAME)
+            .filter(|hostname| node.metadata.name.as_deref() != Some(hostname))
+            .map(Into::into);
+        Self { tags, exclusive, limits: Limits::read(node, scope), hostname }
     }
 }
 
@@ -114,6 +119,8 @@ pub(crate) struct NodeMarks {
     /// The number of nodes with the taint of an exclusive pool. In most clusters there are none, and
     /// then a pool of many hosts is resolved without a look at each.
     exclusive: usize,
+    /// The hostname labels that are not the names of their nodes.
+    hostnames: HashMap<Arc<str>, Box<str>>,
 }
 
 impl NodeMarks {
@@ -138,6 +145,14 @@ impl NodeMarks {
         self.shared.keys().any(|marks| marks.limits.nameless)
     }
 
+    /// The label `kubernetes.io/hostname` of a node that exists; `None` if it lacks the label.
+    #[must_use]
+    pub(crate) fn hostname<'n>(&'n self, node: &'n str) -> Option<&'n str> {
+        let other = self.hostnames.get(node).map(AsRef::as_ref);
+        let is_nameless = || self.get(node).is_some_and(|marks| marks.limits.nameless);
+        other.or_else(|| (!is_nameless()).then_some(node))
+    }
+
     /// The number of nodes that have all of these tags, of which there must be at least one.
     #[must_use]
     pub(crate) fn with_tags(&self, tags: &[Box<str>]) -> usize {
@@ -159,7 +174,11 @@ impl Table for NodeMarks {
         Some(Marks::read(node, scope)).filter(|marks| *marks != Marks::default())
     }
 
-    fn put(&mut self, name: Name, marks: Marks) {
+    fn put(&mut self, name: Name, mut marks: Marks) {
+        // Not shared: it is another one for each node.
+        if let Some(hostname) = marks.hostname.take() {
+            self.hostnames.insert(Arc::clone(&name.name), hostname);
+        }
         self.exclusive += usize::from(marks.exclusive.is_some());
         let marks = match self.shared.entry(Arc::new(marks)) {
             Entry::Occupied(mut nodes) => {
@@ -176,6 +195,7 @@ impl Table for NodeMarks {
     }
 
     fn forget(&mut self, name: &Name) {
+        self.hostnames.remove(&*name.name);
         let Some(marks) = self.nodes.remove(&*name.name) else { return };
         self.exclusive -= usize::from(marks.exclusive.is_some());
         if let Entry::Occupied(mut nodes) = self.shared.entry(marks) {
@@ -191,7 +211,14 @@ impl Table for NodeMarks {
     }
 
     fn shows(&self, name: &Name, marks: Option<&Marks>) -> bool {
-        self.get(&name.name) == marks
+        let hostname = self.hostnames.get(&*name.name);
+        let is_same = |marks: &Marks| {
+            let known = self.get(&name.name);
+            known.is_some_and(|known| {
+                Marks { hostname: hostname.cloned(), ..known.clone() } == *marks
+            })
+        };
+        marks.map_or_else(|| self.get(&name.name).is_none(), is_same)
     }
 
     fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
@@ -209,6 +236,30 @@ impl Table for NodeMarks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hostname_is_usually_the_name_of_the_node() {
+        let node = |labels: serde_json::Value| {
+            let node = serde_json::json!({"metadata": {"name": "n", "labels": labels}});
+            let node = serde_json::from_value(node).unwrap();
+            NodeMarks::read(&node, Scope::Admission)
+        };
+        for (labels, expected) in [
+            (serde_json::json!({HOSTNAME: "n"}), Some("n")),
+            (serde_json::json!({HOSTNAME: "ip-10-0-0-1"}), Some("ip-10-0-0-1")),
+            (serde_json::json!({}), None),
+        ] {
+            let (name, mut nodes) = (Name::cluster_wide("n"), NodeMarks::default());
+            let row = node(labels);
+            if let Some(row) = row.clone() {
+                nodes.put(name.clone(), row);
+            }
+            assert_eq!(nodes.hostname("n"), expected);
+            assert!(nodes.shows(&name, row.as_ref()));
+            nodes.forget(&name);
+            assert_eq!(nodes.hostname("n"), Some("n"));
+        }
+    }
 
     #[test]
     fn the_labels_of_tags_can_be_queried() {

@@ -1,5 +1,6 @@
 //! The table of Streams pods: their colocation labels, their job and their node.
 
+mod listed;
 pub(crate) mod named;
 
 use std::borrow::Cow;
@@ -10,6 +11,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use k8s_openapi::jiff::Timestamp;
 
+use self::listed::Listed;
 use super::host_pool::{EXCLUSIVE_TAINT, FORMER_EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use crate::kubernetes::{self, AboveNodeTerms};
 use crate::placement::record;
@@ -125,8 +127,10 @@ pub(crate) struct PendingPod {
     pub may_be_nameless: bool,
     /// Whether it must be on the node of a colocation group.
     pub is_near: bool,
-    /// The terms of its required node affinity.
+    /// The terms of its required node affinity, without the hostnames of pool members.
     pub terms: Option<Box<[NodeSelectorTerm]>>,
+    /// The hostnames of pool members that its required node affinity names.
+    pub listed: Box<[Listed]>,
     /// The object below which a patch gives it its first term.
     pub above_terms: AboveNodeTerms,
     node_selector: BTreeMap<Box<str>, Box<str>>,
@@ -147,13 +151,16 @@ impl PendingPod {
         let selector = spec.and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten();
         let tolerations = spec.and_then(|spec| spec.tolerations.as_deref());
         let terms = kubernetes::required_node_terms(kubernetes::affinity(pod));
+        let mut terms: Option<Box<[NodeSelectorTerm]>> = terms.map(Into::into);
+        let listed = listed::take(terms.as_deref_mut().unwrap_or_default());
         Self {
             gate: kubernetes::gates(pod).position(|gate| gate == GATE),
             is_created_again: kubernetes::is_created_again(&pod.metadata),
             is_held: has_entry(pod, &[RESERVED]),
             may_be_nameless: named::may_be_nameless(pod) && has_entry(pod, &[EXLOCATED, ISOLATED]),
             is_near: named::is_near(pod),
-            terms: terms.map(Into::into),
+            terms,
+            listed,
             above_terms: AboveNodeTerms::from(pod),
             node_selector: selector
                 .map(|(key, value)| (key.as_str().into(), value.as_str().into()))

@@ -5,7 +5,8 @@
 //! - The node affinity of a pod without a gate cannot be changed. If the job has reserved other nodes
 //!   since, and the pod is unschedulable for the grace period, it is deleted, so that its workload creates
 //!   it again with the present nodes. A pod that no workload would create again is left, with an event.
-//! - So is a pod that must be kept apart from others, if a node has joined since on which it would not be.
+//! - So is a pod that must be kept apart from others, if a node has joined since on which it would not be,
+//!   and a pod that names the members that its pool had before.
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
@@ -17,9 +18,11 @@ use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::operation::{remove_gate, require_nodes};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
+use crate::systems::streams::hostnames;
 use crate::systems::streams::job::whole::{Restriction, needs_witness};
 use crate::systems::streams::keys::GATE;
 use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::kinds::streams_pod::{PendingPod, PodDetails};
 use crate::systems::streams::policy::Compat;
 use crate::view::resource::{NODE, POD};
@@ -29,8 +32,10 @@ use crate::view::{Name, Node, View};
 pub(super) mod reason {
     /// The pod was deleted, so that its workload creates it again for another node.
     pub(in super::super) const RECREATED: &str = "RecreatedForItsJob";
-    /// The pod waits for a node that its job does not reserve any more.
+    /// The pod waits for a node that its job does not reserve any more, or that its pool did not have.
     pub(in super::super) const STRANDED: &str = "StrandedByItsNode";
+    /// The pod was deleted, so that its workload creates it again for the present members of its pool.
+    pub(in super::super) const RECREATED_FOR_POOL: &str = "RecreatedForItsPool";
     /// The pod was deleted, so that its workload creates it again for nodes on which it is kept apart.
     pub(in super::super) const RECREATED_APART: &str = "RecreatedToBeApart";
     /// The pod may get a node on which it would not be kept apart from others.
@@ -42,7 +47,8 @@ pub(super) mod reason {
 }
 
 /// The reasons of events about states.
-const LASTING: &[&str] = &[reason::STRANDED, reason::NOT_APART, reason::NO_HOSTNAME];
+const LASTING: &[&str] =
+    &[reason::STRANDED, reason::NOT_APART, reason::NO_HOSTNAME];
 
 /// Plans the changes of pods.
 pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
@@ -79,7 +85,8 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
                 let outdated = match moved {
                     Some(why) => Some(Outdated::of_job(why, pending.is_held)),
                     None => (has_nameless && is_served && pending.may_be_nameless)
-                        .then(Outdated::by_a_nameless_node),
+                        .then(Outdated::by_a_nameless_node)
+                        .or_else(|| Outdated::by_its_pool(pending, view).filter(|_| is_served)),
                 };
                 if let Some(outdated) = outdated {
                     outdated.recreate(name, pod, policy, now, &mut plan);
@@ -154,6 +161,21 @@ impl Outdated {
         Self { why, is_recorded: true, recreated: reason::RECREATED_APART, left: reason::NOT_APART }
     }
 
+    /// A pool has a member that the pod does not name.
+    fn by_its_pool(pending: &PendingPod, view: &View) -> Option<Self> {
+        pending.listed.iter().find_map(|listed| {
+            let is_it = |pool: &HostPool| pool.hash.as_deref() == Some(&*listed.hash);
+            let (name, pool) = view.host_pools().find(|(_, pool)| is_it(pool))?;
+            let members = hostnames::of_members(pool, listed.index, view)?;
+            let is_named = |hostname: &str| listed.hostnames.iter().any(|of| *of == *hostname);
+            let (new, _) = members.iter().find(|(_, hostname)| !is_named(hostname))?;
+            let why =
+                format!("HostPool {} has the new member {new}, which it does not name", name.name);
+            let recreated = reason::RECREATED_FOR_POOL;
+            Some(Self { why, is_recorded: true, recreated, left: reason::STRANDED })
+        })
+    }
+
     /// Deletes the pod if it is unschedulable for the grace period and its workload creates it again.
     fn recreate(
         self,
@@ -196,6 +218,7 @@ mod tests {
     use super::*;
     use crate::kubernetes::REQUIRED;
     use crate::placement::record;
+    use crate::systems::streams::kinds::host_pool::{POOL_LABEL_PREFIX, hash};
     use crate::systems::test_objects::{node, watch};
     use crate::view::Scope;
 
@@ -235,6 +258,55 @@ mod tests {
         let deleted = deleted.count();
         let events = actions.into_iter().flat_map(|action| action.events);
         (events.map(|event| event.reason).collect(), deleted)
+    }
+
+    /// A pool of one member, which was on node `n1` before.
+    #[test]
+    fn a_waiting_pod_that_names_former_members_of_its_pool_is_created_again() {
+        let nodes = ["n1", "n2"].map(|name| node(name, &json!({})));
+        let pool = |member: Value| {
+            json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+                "metadata": {"name": "p", "namespace": "ns", "uid": "pool"}, "spec": {"size": 1},
+                "status": {"members": [member]}})
+        };
+        let on = |node: &str, state: &str| {
+            pool(json!({"index": 0, "node": node, "state": state, "since": "2026-01-01T00:00:00Z"}))
+        };
+        let names = |hostnames: &[&str]| {
+            let label = json!({"key": format!("{POOL_LABEL_PREFIX}{}", hash("pool")), "operator": "Exists"});
+            let hosts = json!({"key": HOSTNAME, "operator": "In", "values": hostnames});
+            let terms = json!([{"matchExpressions": if hostnames.is_empty() { json!([label]) } else { json!([label, hosts]) }}]);
+            let own = json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}});
+            json!({"spec": {"affinity": own}, "metadata": {"ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w", "uid": "w", "controller": true}]}})
+        };
+        let mut bare = names(&["n1"]);
+        bare["metadata"]["ownerReferences"] = Value::Null;
+        let none: &[&str] = &[];
+        for (what, pool, with, expected) in [
+            (
+                "a new member",
+                on("n2", "Ready"),
+                names(&["n1"]),
+                (&[reason::RECREATED_FOR_POOL][..], 1),
+            ),
+            (
+                "it is being reserved",
+                on("n2", "Reserving"),
+                names(&["n1"]),
+                (&[reason::RECREATED_FOR_POOL], 1),
+            ),
+            ("of no workload", on("n2", "Ready"), bare, (&[reason::STRANDED], 0)),
+            ("the same member", on("n1", "Ready"), names(&["n1"]), (none, 0)),
+            ("it names both", on("n2", "Ready"), names(&["n1", "n2"]), (none, 0)),
+            ("the member is lost", on("n1", "Vacant"), names(&["n1"]), (none, 0)),
+            ("it names none", on("n2", "Ready"), names(&[]), (none, 0)),
+            ("a node that does not exist", on("n3", "Ready"), names(&["n1"]), (none, 0)),
+        ] {
+            let objects = [&nodes[..], &[pool]].concat();
+            let (events, deleted) = planned(&objects, &pod(&with), "");
+            assert_eq!((&*events, deleted), expected, "{what}");
+        }
     }
 
     #[test]

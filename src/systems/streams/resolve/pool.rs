@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use super::super::job::member::Member;
 use super::super::request::PoolReference;
-use super::super::{Placing, guard, keys};
+use super::super::{Placing, guard, hostnames, keys};
 use super::{Resolved, Wording, format_host, resolve};
 use crate::api::condition::{ACCEPTED, READY};
-use crate::placement::intent::{Change, NodeTerm, on_labels, on_node};
+use crate::kubernetes::{CREATING_AGAIN, HOSTNAME};
+use crate::placement::intent::{Change, NodeLabel, NodeTerm, on_labels, on_node};
 use crate::placement::reason::{Reason, quoted};
 use crate::placement::record;
 use crate::placement::toleration::tolerates;
@@ -193,7 +194,8 @@ impl Placing<'_> {
             );
             return;
         }
-        self.require_members(value, hash, pool.exclusive, index);
+        let hostnames = self.hostnames(pool, index);
+        self.require_members(value, hash, pool.exclusive, index, &hostnames);
         let which = index.map_or_else(|| "members".to_owned(), |index| format!("member {index}"));
         self.record(
             key,
@@ -203,19 +205,42 @@ impl Placing<'_> {
         self.warn_about_node_name(key);
     }
 
-    /// Requires a member of the pool with this hash, and tolerates the taint of an exclusive pool.
+    /// The hostnames of the members by which the pod names them. Empty for a pod that nothing creates again
+    /// when the pool has other members, and for one that by its own choice waits for other members.
+    fn hostnames<'v>(&self, pool: &'v HostPool, index: Option<u32>) -> Vec<&'v str>
+    where
+        Self: 'v,
+    {
+        if !CREATING_AGAIN.iter().any(|kind| self.pod.is_controlled_by(kind)) {
+            return Vec::new();
+        }
+        let members = hostnames::of_members(pool, index, self.view).unwrap_or_default();
+        if members.iter().all(|(node, _)| self.own_choice_against(node).is_some()) {
+            return Vec::new();
+        }
+        members.into_iter().map(|(_, hostname)| hostname).collect()
+    }
+
+    /// Requires a member of the pool with this hash, with one of these hostnames if there are any, and
+    /// tolerates the taint of an exclusive pool.
     pub(super) fn require_members(
         &mut self,
         value: &str,
         hash: &str,
         exclusive: bool,
         index: Option<u32>,
+        hostnames: &[&str],
     ) {
         let key = keys::HOST_POOL;
-        let label = [keys::POOL_LABEL_PREFIX, hash].concat();
-        let index = index.map(|index| index.to_string());
-        let term = on_labels(&[(&label, index.as_deref())]);
-        self.change(key, value, Change::NodeAffinity(vec![term]));
+        let mut labels = vec![NodeLabel {
+            key: [keys::POOL_LABEL_PREFIX, hash].concat(),
+            values: index.map(|index| index.to_string()).into_iter().collect(),
+        }];
+        if !hostnames.is_empty() {
+            let values = hostnames.iter().map(|&name| name.to_owned()).collect();
+            labels.push(NodeLabel { key: HOSTNAME.to_owned(), values });
+        }
+        self.change(key, value, Change::NodeAffinity(vec![NodeTerm::Labelled(labels)]));
         if !exclusive {
             return;
         }

@@ -58,7 +58,8 @@ impl Placing<'_> {
                     && *name.namespace == *namespace
                     && pool.hash.as_deref() == Some(hash)
             });
-            self.require_members(value, hash, is_exclusive, index);
+            // It names the members that the pool had then.
+            self.require_members(value, hash, is_exclusive, index, &[]);
             self.record(key, value, decision);
             self.warn_about_node_name(key);
             return Some(None);

@@ -35,7 +35,8 @@ impl World {
         }
         for term in terms.as_array_mut().unwrap() {
             let mut requirements = term[kind].as_array().cloned().unwrap_or_default();
-            requirements.push(json!({"key": key, "operator": "In", "values": values}));
+            // Before what the webhook adds.
+            requirements.insert(0, json!({"key": key, "operator": "In", "values": values}));
             term[kind] = json!(requirements);
         }
         drop(pod);
