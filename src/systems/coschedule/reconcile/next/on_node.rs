@@ -39,6 +39,9 @@ impl<'v> Decider<'_, 'v> {
             let recreate = state.desired.map(|_| Next::Recreate { why, is_forced: false });
             return next.or(recreate).unwrap_or_default();
         }
+        if let Some(next) = self.allow_again(pod, node) {
+            return next;
+        }
         let follow = state.desired.and_then(|desired| self.follow(desired));
         let is_outdated = pod.plan != state.placeholder.plan;
         let claims = pod.plan.as_ref().map(|plan| &plan.claims);
@@ -84,6 +87,17 @@ impl<'v> Decider<'_, 'v> {
         changed
             .or_else(|| self.recreate_members_bound_to(pod, node))
             .unwrap_or(Next::Recreate { why: Some(trouble), is_forced: false })
+    }
+
+    /// A template excludes a node because no waiting member fits there. If one was bound there all the same,
+    /// before the pod left, the template gets back the nodes with which the pod was created: otherwise the
+    /// group would move when that member has ended, for no reason.
+    fn allow_again(&self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
+        let state = self.state;
+        let is_excluded = state.plan().nodes.excludes(node);
+        state.nodes().find(|of| is_excluded && *of == node)?;
+        let own = pod.plan.as_ref().map(|plan| plan.nodes.clone());
+        self.rewrite(own.filter(|nodes| nodes.allows(node)).unwrap_or(Nodes::Any))
     }
 
     /// Keeps the pod on its node in spite of `trouble` while members or followers run there; else

@@ -80,7 +80,7 @@ fn the_next_step_for_a_placeholder() {
         ("a plan that is cut off", |world| forge(world, &json!("{")), restored),
         ("a deep plan", |world| forge(world, &json!("[".repeat(200_000))), restored),
         ("no hold", |world| forge(world, &json!(r#"{"held":false,"claims":["c"]}"#)), restored),
-        ("excluded from its node, and a member runs", exclude, "nothing"),
+        ("excluded from its node, and a member was bound there", exclude, restored),
         (
             "excluded from its node",
             |world| exclude(world).finish("a"),

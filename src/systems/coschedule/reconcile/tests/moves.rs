@@ -42,6 +42,20 @@ fn a_full_node_is_left_for_one_where_the_largest_fits() {
     assert_eq!(world.deletions(), 1, "at once to where it fits: {:?}", world.writes);
 }
 
+/// The scheduler may need longer than the grace period, and bind a member while its group is about to move.
+#[test]
+fn a_node_is_not_left_if_a_member_is_bound_there_after_all() {
+    let mut world = reserved(&["n1", "n2"]);
+    world.stranger("large", "n1", 950).member("a", "run", 100).settle(SOON).expect("a: run:n1");
+    // The template excludes the node, and the pod is not deleted yet.
+    world.wait(60).carry_out_plan();
+    let plan = known(&mut world, "run").plan.clone().unwrap_or_default();
+    assert!(plan.nodes.excludes("n1"), "{:?}", world.writes);
+    world.remove("Pod", "large").put_on("n1", "a").settle(SOON).expect("a:n1 run:n1");
+    world.finish("a").settle(SOON).member("b", "run", 100).settle(SOON).expect("b:n1 run:n1");
+    assert_eq!(world.deletions(), 0, "{:?}", world.writes);
+}
+
 /// The member that runs is not the reason: when it has ended, the pod still fits nowhere.
 #[test]
 fn a_pod_that_is_too_large_for_every_node_is_reported_while_members_run() {
