@@ -60,6 +60,9 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 /// What a node adds to that.
 const NODE_LIMIT: Duration = Duration::from_millis(50);
 
+/// The kubeconfig of kwok.
+const KWOK: &str = "certificates/kwok.kubeconfig";
+
 /// Nodes are created several at once if they are more than that.
 const MANY_NODES: usize = 200;
 const NODES_AT_ONCE: usize = 16;
@@ -378,6 +381,7 @@ impl ControlPlane {
         if self.real.is_some() {
             self.start_real_nodes(&authority).await?;
         } else {
+            spare_new_pods(&client).await?;
             self.start_kwok(nodes)?;
             self.add_nodes(&options.nodes).await?;
         }
@@ -418,6 +422,7 @@ impl ControlPlane {
         }
         for (file, user, group) in [
             ("kubeconfig", "admin", Some("system:masters")),
+            (KWOK, "kwok", Some("system:masters")),
             ("certificates/controller-manager.kubeconfig", "system:kube-controller-manager", None),
             ("certificates/scheduler.kubeconfig", "system:kube-scheduler", None),
         ] {
@@ -504,6 +509,38 @@ impl Drop for ControlPlane {
             tools::to_stderr(&format!("the logs are kept in {}", self.dir().display()));
         }
     }
+}
+
+/// Lets kwok delete only pods that are being deleted. It deletes by name, sometimes twice, and would delete
+/// the pod that a StatefulSet has created again meanwhile. A kubelet names the UID.
+async fn spare_new_pods(client: &Client) -> Result<()> {
+    let name = "kwok-spares-new-pods";
+    let rule = json!({"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]});
+    let policy = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "matchConditions": [{"name": "kwok", "expression": "request.userInfo.username == 'kwok'"}],
+        "validations": [{"expression": "has(oldObject.metadata.deletionTimestamp)"}],
+    });
+    let binding = json!({"policyName": name, "validationActions": ["Deny"]});
+    let group = "admissionregistration.k8s.io/v1";
+    for (kind, plural, spec) in [
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", policy),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", binding),
+    ] {
+        let object = json!({
+            "apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec,
+        });
+        let request = Request::post(format!("/apis/{group}/{plural}"))
+            .header("content-type", "application/json")
+            .body(object.to_string().into_bytes())?;
+        match client.request_text(request).await {
+            // The data of an earlier control plane may have them.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            created => created.map(drop)?,
+        }
+    }
+    Ok(())
 }
 
 /// An administrator's client for the control plane of a kubeconfig.

@@ -201,7 +201,7 @@ impl ControlPlane {
         self.spawn(
             "kwok",
             &[
-                format!("--kubeconfig={}", self.kubeconfig.display()),
+                format!("--kubeconfig={}", self.directory.join(super::KWOK).display()),
                 format!("--config={}", self.tools.stages().display()),
                 format!("--config={}", stages.display()),
                 format!("--server-address={}", self.range.socket(Range::KWOK)),
