@@ -171,7 +171,9 @@ pub(crate) async fn a_pool_that_cannot_be_met_waits_for_nodes(world: Arc<World>)
 
 /// The pod of a workload names the members that the pool has, so that no autoscaler takes a copy of them for
 /// members; it is created again when there is another one.
-pub(crate) async fn a_waiting_pod_follows_its_pool_to_a_new_member(world: Arc<World>) -> Result<()> {
+pub(crate) async fn a_waiting_pod_follows_its_pool_to_a_new_member(
+    world: Arc<World>,
+) -> Result<()> {
     let (space, nodes) = space_on(&world, "follow", 2).await?;
     space.host_pool("p", json!({"size": 1, "tags": ["follow"]})).await?;
     ready_on(&space, "p", &[&nodes[0]]).await?;

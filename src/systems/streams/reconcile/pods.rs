@@ -47,8 +47,7 @@ pub(super) mod reason {
 }
 
 /// The reasons of events about states.
-const LASTING: &[&str] =
-    &[reason::STRANDED, reason::NOT_APART, reason::NO_HOSTNAME];
+const LASTING: &[&str] = &[reason::STRANDED, reason::NOT_APART, reason::NO_HOSTNAME];
 
 /// Plans the changes of pods.
 pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
