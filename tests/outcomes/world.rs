@@ -448,13 +448,19 @@ pub(crate) async fn with_policy(
     test: impl AsyncFnOnce() -> Result<()>,
 ) -> Result<()> {
     let installation = world.alone().await?;
-    let kept = installation.policy().await?;
-    let mut policy: Value = serde_saphyr::from_str(&kept)?;
-    json_patch::merge(&mut policy, &change);
-    installation.set_policy(&policy.to_string()).await?;
+    let kept = merge_policy(&installation, &change).await?;
     let outcome = test().await;
     installation.set_policy(&kept).await?;
     outcome
+}
+
+/// Merges this into the policy; returns what it was.
+pub(crate) async fn merge_policy(installation: &Installation, change: &Value) -> Result<String> {
+    let kept = installation.policy().await?;
+    let mut policy: Value = serde_saphyr::from_str(&kept)?;
+    json_patch::merge(&mut policy, change);
+    installation.set_policy(&policy.to_string()).await?;
+    Ok(kept)
 }
 
 /// The node of a pod.

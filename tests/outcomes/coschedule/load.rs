@@ -16,7 +16,7 @@ use crate::controller::outages::behind_proxy;
 use crate::coschedule::group::group_of;
 use crate::coschedule::pipeline::{Lab, claim, existing, in_mode, node, task, template};
 use crate::streams_jobs::random::numbers;
-use crate::world::{World, same};
+use crate::world::{World, merge_policy, same};
 
 /// Five pods that share a workspace: one, three at once, one.
 fn run(lab: &Lab, name: &str, class: &str) -> Value {
@@ -34,12 +34,21 @@ fn run(lab: &Lab, name: &str, class: &str) -> Value {
     )
 }
 
+/// With the default grace period: how soon groups move is not the question here.
 pub(crate) async fn fifty_runs_at_once(world: Arc<World>) -> Result<()> {
     let mut installation = world.alone().await?;
+    let change = json!({"coschedule": {"gracePeriod": "30s"}});
+    let kept = merge_policy(&installation, &change).await?;
+    let outcome = fifty_runs(&world, &mut installation).await;
+    installation.set_policy(&kept).await?;
+    outcome
+}
+
+async fn fifty_runs(world: &Arc<World>, installation: &mut Installation) -> Result<()> {
     let space = world.namespace("crowd").await?;
     let zones: Vec<_> = ["east", "west"].into_iter().cycle().take(60).collect();
-    let lab = Lab::new(&world, "crowd", &zones).await?;
-    let proxy = behind_proxy(&world, &mut installation).await?;
+    let lab = Lab::new(world, "crowd", &zones).await?;
+    let proxy = behind_proxy(world, installation).await?;
     proxy.forget();
 
     let names: Vec<_> = (0..50).map(|number| format!("run-{number:02}")).collect();
