@@ -72,8 +72,9 @@ async fn the_next_cluster_removes_what_a_killed_one_left_and_leaves_nothing(
     Ok(())
 }
 
+/// Two nodes: where all are lost, Kubernetes evicts no pods.
 async fn start() -> Result<ControlPlane> {
-    let real = Some(RealNodes::new(1));
+    let real = Some(RealNodes::new(2));
     ControlPlane::start(Options { real, ..Options::default() }).await
 }
 
