@@ -30,7 +30,10 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
 pub(crate) async fn account(client: &Client, name: &str) -> Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
     until(&format!("the default service account of {name}"), LIMIT, async || {
-        Ok(accounts.get_opt("default").await?.map(drop).ok_or("none").into())
+        Ok(match accounts.get_opt("default").await? {
+            Some(_) => Seen::Done(()),
+            None => Seen::NotYet("none".to_owned()),
+        })
     })
     .await
 }
@@ -46,8 +49,12 @@ pub async fn scheduled(client: &Client, namespace: &str, pod: &str) -> Result<St
             return Ok(Seen::NotYet("no such pod".to_owned()));
         };
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        let why = unschedulable_message(&pod).unwrap_or("the scheduler has not looked");
-        Ok(node.ok_or(why).into())
+        Ok(match node {
+            Some(node) => Seen::Done(node),
+            None => Seen::NotYet(
+                unschedulable_message(&pod).unwrap_or("the scheduler has not looked").to_owned(),
+            ),
+        })
     })
     .await
 }
@@ -65,8 +72,10 @@ pub async fn unschedulable(client: &Client, namespace: &str, pod: &str) -> Resul
         if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
             anyhow::bail!("it was placed on {node}");
         }
-        let message = unschedulable_message(&pod).map(str::to_owned);
-        Ok(message.ok_or("the scheduler has not looked").into())
+        Ok(match unschedulable_message(&pod) {
+            Some(message) => Seen::Done(message.to_owned()),
+            None => Seen::NotYet("the scheduler has not looked".to_owned()),
+        })
     })
     .await
     .with_context(|| format!("pod {namespace}/{pod} should stay Pending"))

@@ -28,6 +28,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 mod pods;
+mod processes;
 
 pub use self::pods::PodInstall;
 
@@ -40,9 +41,6 @@ use crate::process::Processes;
 use crate::proxy::Proxy;
 use crate::wait::{Seen, until};
 use crate::workload;
-
-/// The namespace of the release.
-const NAMESPACE: &str = "stowplan-system";
 
 /// The names that the chart gives to its objects.
 const RELEASE: &str = "stowplan";
@@ -77,6 +75,8 @@ pub struct Install {
     pub webhook: PathBuf,
     /// The folder of its chart.
     pub chart: PathBuf,
+    /// The namespace of the release.
+    pub namespace: String,
     /// Chart values, as for `helm install --set`.
     pub values: Vec<(String, String)>,
     /// Whether to start controller 0. More are started by [`Installation::start_controller`].
@@ -87,12 +87,13 @@ pub struct Install {
 }
 
 impl Install {
-    /// With the chart's own values and one controller.
+    /// Into `stowplan-system`, with the chart's own values and one controller.
     #[must_use]
     pub fn new(webhook: impl Into<PathBuf>, chart: impl Into<PathBuf>) -> Self {
         Self {
             webhook: webhook.into(),
             chart: chart.into(),
+            namespace: "stowplan-system".to_owned(),
             values: Vec::new(),
             controller: true,
             self_signed: false,
@@ -128,6 +129,7 @@ impl Install {
 /// plane.
 pub struct Installation {
     program: PathBuf,
+    namespace: String,
     service: SocketAddr,
     admin: SocketAddr,
     /// Where the controllers, by number, serve their probes and metrics.
@@ -146,7 +148,7 @@ pub struct Installation {
 
 impl Installation {
     /// The webhook's Service: cluster address and port. Its certificate is for
-    /// `stowplan-webhook.stowplan-system.svc`.
+    /// `stowplan-webhook.<namespace>.svc`.
     #[must_use]
     pub fn service_address(&self) -> SocketAddr {
         self.service
@@ -166,8 +168,8 @@ impl Installation {
 
     /// The namespace of the release.
     #[must_use]
-    pub fn namespace(&self) -> &'static str {
-        NAMESPACE
+    pub fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// Both outputs of the webhook, of all its starts.
@@ -208,7 +210,7 @@ impl Installation {
             "webhook".to_owned(),
             format!("--listen={}", self.service),
             "--admin-listen=127.0.0.1:0".to_owned(),
-            format!("--namespace={NAMESPACE}"),
+            format!("--namespace={}", self.namespace),
             format!("--service={SERVICE}"),
             format!("--policy-config-map={POLICY}"),
             format!("--shutdown-delay={}ms", self.shutdown_delay.as_millis()),
@@ -216,32 +218,6 @@ impl Installation {
         arguments.extend(certificate);
         self.admin = self.start(WEBHOOK, &arguments, &self.file("kubeconfig")).await?;
         Ok(())
-    }
-
-    /// Stops the webhook, and starts it again with `proxy` between it and the API server.
-    ///
-    /// # Errors
-    /// As for [`Installation::start_webhook`].
-    pub async fn restart_webhook_through(&mut self, proxy: &Proxy) -> Result<()> {
-        self.stop_webhook().await?;
-        self.write_kubeconfig(WEBHOOK, &proxy.url(), "webhook/kubeconfig").await?;
-        self.start_webhook().await
-    }
-
-    /// The id of the running webhook's process, for tests and benchmarks that read `/proc`.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn webhook_process(&self) -> Result<u32> {
-        unpoisoned(&self.processes).id(WEBHOOK)
-    }
-
-    /// The id of a running controller's process, for tests and benchmarks that read `/proc`.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn controller_process(&self, index: usize) -> Result<u32> {
-        unpoisoned(&self.processes).id(&self.running_controller(index)?)
     }
 
     /// Gives the controllers that are started from now on these further flags.
@@ -292,7 +268,7 @@ impl Installation {
         let mut arguments = vec![
             CONTROLLER.to_owned(),
             "--admin-listen=127.0.0.1:0".to_owned(),
-            format!("--namespace={NAMESPACE}"),
+            format!("--namespace={}", self.namespace),
             format!("--policy-config-map={POLICY}"),
             format!("--identity={name}"),
         ];
@@ -414,10 +390,11 @@ impl Installation {
     /// With a token of the service account that the chart gives the pods with this container: what
     /// runs with it has the chart's rights.
     async fn write_kubeconfig(&self, container: &str, server: &str, file: &str) -> Result<PathBuf> {
-        let account = service_account(&self.client, container).await?;
+        let namespace = &*self.namespace;
+        let account = service_account(&self.client, namespace, container).await?;
         let expires = json!({"spec": {"audiences": [], "expirationSeconds": TOKEN_SECONDS}});
         let request: TokenRequest = serde_json::from_value(expires)?;
-        let token = Api::<ServiceAccount>::namespaced(self.client.clone(), NAMESPACE)
+        let token = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace)
             .create_token_request(&account, &PostParams::default(), &request)
             .await
             .with_context(|| format!("the chart's service account {account}"))?
@@ -425,8 +402,8 @@ impl Installation {
             .context("a token request without a token")?
             .token;
         let authority = fs::read_to_string(self.directory.join("certificates/ca.crt"))?;
-        let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
-        let text = kubeconfig(server, &authority, &user, &json!({"token": token}));
+        let user = format!("system:serviceaccount:{namespace}:{account}");
+        let text = kubeconfig(server, &authority, &user, &format!("token: {token}"));
         self.directory.write(file, &text)
     }
 
@@ -477,7 +454,7 @@ impl Installation {
 
     /// The ConfigMaps of the release's namespace.
     fn policy_map(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.client.clone(), NAMESPACE)
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -487,18 +464,20 @@ impl Installation {
 
 pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Installation> {
     let client = plane.client().await?;
+    let namespace = &*install.namespace;
     let authority = Authority::new("stowplan")?;
     let ca = authority.pem();
     let provided = (!install.self_signed).then_some(&authority);
-    prepare(plane, &client, provided).await?;
+    prepare(plane, &client, namespace, provided).await?;
     let port = plane.range.port(SERVICE_PORT)?.to_string();
     let mut values = vec![("webhook.service.port".to_owned(), port)];
     values.extend(install.values.iter().cloned());
     let bundle = provided.map(|_| &*ca);
-    helm_release(plane, "install", &install.chart, &[], &values, bundle).await?;
-    let service = service_address(&client).await?;
+    helm_release(plane, "install", &install.chart, namespace, &[], &values, bundle).await?;
+    let service = service_address(&client, namespace).await?;
     let mut installation = Installation {
         program: std::path::absolute(&install.webhook)?,
+        namespace: namespace.to_owned(),
         service,
         admin: SocketAddr::from(([127, 0, 0, 1], 0)),
         controllers: BTreeMap::new(),
@@ -552,12 +531,13 @@ fn certificate_flags(values: &[(String, String)]) -> Vec<String> {
 async fn prepare(
     plane: &ControlPlane,
     client: &Client,
+    namespace: &str,
     authority: Option<&Authority>,
 ) -> Result<()> {
     plane.directory.folder(WEBHOOK)?;
-    workload::namespace(client, NAMESPACE).await?;
+    workload::namespace(client, namespace).await?;
     let Some(authority) = authority else { return Ok(()) };
-    let host = format!("{SERVICE}.{NAMESPACE}.svc");
+    let host = format!("{SERVICE}.{namespace}.svc");
     let server = authority.server(&[&host], &[])?;
     let mut data = BTreeMap::new();
     for (file, text) in
@@ -569,7 +549,7 @@ async fn prepare(
     let secret: Secret = serde_json::from_value(json!({
         "metadata": {"name": SECRET}, "type": "kubernetes.io/tls", "stringData": data,
     }))?;
-    Api::<Secret>::namespaced(client.clone(), NAMESPACE)
+    Api::<Secret>::namespaced(client.clone(), namespace)
         .create(&PostParams::default(), &secret)
         .await
         .with_context(|| format!("cannot create Secret {SECRET}"))?;
@@ -581,7 +561,8 @@ async fn helm_release(
     plane: &ControlPlane,
     verb: &str,
     chart: &Path,
-    value_files: &[PathBuf],
+    namespace: &str,
+    arguments: &[String],
     values: &[(String, String)],
     ca: Option<&str>,
 ) -> Result<()> {
@@ -589,12 +570,10 @@ async fn helm_release(
     command
         .args([verb, RELEASE])
         .arg(chart)
-        .args(["--namespace", NAMESPACE, "--create-namespace"])
+        .args(["--namespace", namespace])
+        .args(arguments)
         // The name that `testbed image` gives; without real nodes no pod runs.
         .args(["--set", "image.repository=stowplan"]);
-    for file in value_files {
-        command.arg("--values").arg(file);
-    }
     if let Some(ca) = ca {
         command.arg("--set-string").arg(format!("tls.caBundle={}", BASE64.encode(ca)));
     }
@@ -604,8 +583,8 @@ async fn helm_release(
     text_of(command).await.with_context(|| format!("helm {verb}")).map(drop)
 }
 
-async fn service_address(client: &Client) -> Result<SocketAddr> {
-    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+async fn service_address(client: &Client, namespace: &str) -> Result<SocketAddr> {
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
     let service = services.get(SERVICE).await.with_context(|| format!("the Service {SERVICE}"))?;
     let spec = service.spec.unwrap_or_default();
     let address = spec.cluster_ip.and_then(|address| address.parse().ok());
@@ -617,8 +596,8 @@ async fn service_address(client: &Client) -> Result<SocketAddr> {
 
 /// The service account of the chart's pods that have a container of this name: the controller may
 /// be a sidecar of the webhook.
-async fn service_account(client: &Client, container: &str) -> Result<String> {
-    Api::<Deployment>::namespaced(client.clone(), NAMESPACE)
+async fn service_account(client: &Client, namespace: &str, container: &str) -> Result<String> {
+    Api::<Deployment>::namespaced(client.clone(), namespace)
         .list(&ListParams::default())
         .await?
         .items
@@ -651,7 +630,11 @@ async fn resources_served(client: &Client) -> Result<()> {
             })
             .filter_map(|definition| definition.metadata.name)
             .collect();
-        Ok(Seen::when(waiting.is_empty(), || format!("not established: {}", waiting.join(", "))))
+        Ok(if waiting.is_empty() {
+            Seen::Done(())
+        } else {
+            Seen::NotYet(format!("not established: {}", waiting.join(", ")))
+        })
     })
     .await
 }
