@@ -8,7 +8,7 @@ use std::{env, io};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
-use testbed::control_plane::{ControlPlane, Install, Installation};
+use testbed::control_plane::{ControlPlane, Install};
 use testbed::real::mpi_image::MpiImage;
 use testbed::tools::{self, Kubernetes, NodeTools, Tools};
 use tokio::signal::unix::{SignalKind, signal};
@@ -133,11 +133,6 @@ fn workspace() -> Result<&'static Path> {
 /// The installation of the chart of this workspace.
 fn chart_of_workspace(webhook: PathBuf) -> Result<Install> {
     Ok(Install::new(webhook, workspace()?.join("charts/stowplan")))
-}
-
-/// Installs the chart of this workspace.
-async fn install(plane: &ControlPlane, webhook: PathBuf) -> Result<Installation> {
-    plane.install(chart_of_workspace(webhook)?).await
 }
 
 /// The path relative to the present directory if possible.

@@ -30,13 +30,22 @@ pub fn text(command: &mut Command) -> Result<String> {
 /// As for [`run`].
 pub fn run_with(command: &mut Command, input: Vec<u8>) -> Result<Vec<u8>> {
     let program = command.get_program().display().to_string();
+    check(&program, output_with(command, input)?)
+}
+
+/// As [`run_with`], whether the program succeeds or not: both of its outputs and how it ended.
+///
+/// # Errors
+/// It cannot be run.
+pub fn output_with(command: &mut Command, input: Vec<u8>) -> Result<Output> {
+    let program = command.get_program().display().to_string();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot run {program}"))?;
     let pipe = child.stdin.take();
     let writer = thread::spawn(move || pipe.map(|mut pipe| pipe.write_all(&input)));
     let output = child.wait_with_output()?;
     let _ = writer.join();
-    check(&program, output)
+    Ok(output)
 }
 
 /// As [`text`], without blocking. The program is killed if the future is dropped.

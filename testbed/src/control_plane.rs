@@ -27,7 +27,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, PostParams};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::address::Range;
 use self::certificates::{Authority, Certified};
@@ -131,7 +131,7 @@ impl ControlPlane {
                     "a control plane has real nodes or simulated ones; the scheduler would place \
                      pods on both",
                 );
-                Some(Cluster::prepare(nodes, directory.path()).await?)
+                Some(tokio::task::block_in_place(|| Cluster::prepare(nodes, directory.path()))?)
             }
             None => None,
         };
@@ -263,12 +263,9 @@ impl ControlPlane {
                 .filter_map(|node| node.metadata.name)
                 .filter(|name| wanted(name))
                 .collect();
-            Ok(if unready.is_empty() {
-                Seen::Done(())
-            } else {
-                let some = &unready[..unready.len().min(20)];
-                Seen::NotYet(format!("{} not Ready: {}", unready.len(), some.join(", ")))
-            })
+            let some = &unready[..unready.len().min(20)];
+            let why = || format!("{} not Ready: {}", unready.len(), some.join(", "));
+            Ok(Seen::when(unready.is_empty(), why))
         })
         .await
     }
@@ -373,10 +370,7 @@ impl ControlPlane {
         until("the API server to be ready", START_LIMIT, async || {
             self.check()?;
             let request = Request::get("/readyz").body(Vec::new())?;
-            Ok(match client.request_text(request).await {
-                Ok(_) => Seen::Done(()),
-                Err(error) => Seen::NotYet(error.to_string()),
-            })
+            Ok(client.request_text(request).await.map(drop).into())
         })
         .await?;
         // From here on the API server's port marks the range as taken.
@@ -441,11 +435,10 @@ impl ControlPlane {
     }
 
     fn kubeconfig_for(&self, authority: &Authority, user: &str, client: &Certified) -> String {
-        let credentials = format!(
-            "client-certificate-data: {}, client-key-data: {}",
-            BASE64.encode(&client.certificate),
-            BASE64.encode(&client.key),
-        );
+        let credentials = json!({
+            "client-certificate-data": BASE64.encode(&client.certificate),
+            "client-key-data": BASE64.encode(&client.key),
+        });
         kubeconfig(&self.api_server(), &authority.pem(), user, &credentials)
     }
 
@@ -593,24 +586,17 @@ fn tail(log: &Path) -> String {
     lines[lines.len().saturating_sub(15)..].join("\n")
 }
 
-/// A kubeconfig with one cluster, one user (whose `credentials` are the inside of a YAML map) and
-/// the context that joins them.
-fn kubeconfig(server: &str, authority: &str, user: &str, credentials: &str) -> String {
-    let authority = BASE64.encode(authority);
-    format!(
-        "apiVersion: v1\n\
-         kind: Config\n\
-         current-context: testbed\n\
-         contexts:\n\
-         - name: testbed\n  \
-           context: {{cluster: testbed, user: \"{user}\"}}\n\
-         clusters:\n\
-         - name: testbed\n  \
-           cluster: {{server: \"{server}\", certificate-authority-data: {authority}}}\n\
-         users:\n\
-         - name: \"{user}\"\n  \
-           user: {{{credentials}}}\n"
-    )
+/// A kubeconfig with one cluster, one user with these credentials, and the context that joins them.
+/// It is JSON, which is YAML too.
+fn kubeconfig(server: &str, authority: &str, user: &str, credentials: &Value) -> String {
+    let cluster = json!({"server": server, "certificate-authority-data": BASE64.encode(authority)});
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "testbed",
+        "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": user}}],
+        "clusters": [{"name": "testbed", "cluster": cluster}],
+        "users": [{"name": user, "user": credentials}],
+    });
+    kubeconfig.to_string()
 }
 
 /// As one word of a POSIX shell.
@@ -621,7 +607,7 @@ fn shell_quoted(path: &Path) -> String {
 async fn create_node(client: &Client, node: &NodeSpec) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     nodes
-        .create(&PostParams::default(), &node.to_node())
+        .create(&PostParams::default(), &node.to_node()?)
         .await
         .with_context(|| format!("cannot create node {}", node.name))?;
     Ok(())

@@ -3,30 +3,29 @@
 //! [`Image::write`] makes one tar with two indexes over the same blobs: an OCI image layout
 //! (`oci-layout`, `index.json`) for `ctr images import` and `skopeo copy oci-archive:…`, and
 //! Docker's `manifest.json` for `docker load`, `podman load` and `skopeo copy docker-archive:…`.
-//! The same image gives the same bytes: entries are sorted, and no time, owner or path of the
-//! machine gets into the archive.
+//! The same image gives the same bytes: no time, owner or path of the machine gets into the archive.
 //!
 //! ```
 //! # fn main() -> anyhow::Result<()> {
 //! # let dir = tempfile::tempdir()?;
 //! # let archive = dir.path().join("hello.tar");
-//! use testbed::image::{Entry, Image, Layer};
+//! use testbed::image::{Image, Layer};
 //!
 //! let digest = Image {
 //!     name: "stow.test/hello".to_owned(),
 //!     tag: "1".to_owned(),
-//!     layers: vec![Layer::Entries([("hello".to_owned(), Entry::text("Hello"))].into())],
+//!     layers: vec![Layer::Program("hello", b"#!/bin/sh\necho Hello\n".to_vec())],
 //!     entrypoint: vec!["/hello".to_owned()],
 //!     user: "65532:65532".to_owned(),
 //!     ..Image::default()
 //! }
 //! .write(&archive)?;
-//! assert!(digest.to_string().starts_with("sha256:"));
+//! assert!(digest.starts_with("sha256:"));
 //! # Ok(())
 //! # }
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::env::{self, consts};
 use std::fmt::{self, Display};
 use std::fs::{File, Permissions};
@@ -46,7 +45,7 @@ pub mod program;
 mod reference;
 pub mod stowplan;
 
-pub use layer::{Content, Entry, Layer};
+pub use layer::Layer;
 pub use reference::check as check_reference;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -111,45 +110,19 @@ pub struct Image {
     pub user: String,
     /// Environment variables.
     pub env: BTreeMap<String, String>,
-    /// Empty: the root directory.
-    pub working_dir: String,
     /// Labels such as `org.opencontainers.image.version`.
     pub labels: BTreeMap<String, String>,
-    /// Seconds since 1970: when the image was made, and the time of each file of [`Layer::Entries`].
+    /// Seconds since 1970: when the image was made, and the time of a [`Layer::Program`].
     /// 0 unless the sources have a time, such as `SOURCE_DATE_EPOCH`.
     pub created: u64,
     /// `None`: that of this machine.
     pub architecture: Option<Architecture>,
 }
 
-/// A SHA-256 digest. Its text is `sha256:` and 64 lower-case digits.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Digest(String);
-
-impl Digest {
-    fn of(bytes: &[u8]) -> Self {
-        Self::finish(Sha256::new_with_prefix(bytes))
-    }
-
-    fn finish(hash: Sha256) -> Self {
-        Self(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-
-    /// Where a layout keeps the blob.
-    fn path(&self) -> String {
-        format!("blobs/sha256/{}", self.0)
-    }
-}
-
-impl Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sha256:{}", self.0)
-    }
-}
-
 /// A blob that is to be written.
 struct Blob {
-    digest: Digest,
+    /// `sha256:` and 64 lower-case digits.
+    digest: String,
     size: u64,
     content: Box<dyn Read>,
 }
@@ -157,7 +130,12 @@ struct Blob {
 impl Blob {
     fn of(bytes: Vec<u8>) -> Self {
         let size = bytes.len() as u64;
-        Self { digest: Digest::of(&bytes), size, content: Box::new(Cursor::new(bytes)) }
+        let digest = format_digest(Sha256::new_with_prefix(&bytes));
+        Self { digest, size, content: Box::new(Cursor::new(bytes)) }
+    }
+
+    fn of_json(value: &Value) -> Self {
+        Self::of(value.to_string().into_bytes())
     }
 
     /// Of a file that is too large for memory: read once for its digest, and again when written.
@@ -174,49 +152,30 @@ impl Blob {
             size += read as u64;
         }
         file.rewind()?;
-        Ok(Self { digest: Digest::finish(hash), size, content: Box::new(file) })
+        Ok(Self { digest: format_digest(hash), size, content: Box::new(file) })
     }
 
     fn descriptor(&self, media_type: &str) -> Value {
-        json!({ "mediaType": media_type, "digest": self.digest.to_string(), "size": self.size })
+        json!({ "mediaType": media_type, "digest": self.digest, "size": self.size })
     }
 
-    fn append(self, archive: &mut Archive<impl Write>) -> Result<()> {
-        let path = self.digest.path();
-        if !archive.written.insert(path.clone()) {
-            return Ok(());
-        }
-        let read = archive.append(&path, self.size, self.content)?;
-        ensure!(read == self.size, "a layer was changed while it was read");
-        Ok(())
+    /// Where a layout keeps it.
+    fn path(&self) -> String {
+        format!("blobs/{}", self.digest.replace(':', "/"))
     }
-}
 
-/// The outer tar.
-struct Archive<W: Write> {
-    tar: tar::Builder<W>,
-    /// The paths of blobs. Layers may be equal.
-    written: BTreeSet<String>,
-}
-
-impl<W: Write> Archive<W> {
-    /// Returns how many bytes were read.
-    fn append(&mut self, path: &str, size: u64, content: impl Read) -> Result<u64> {
+    /// Appends it to the outer tar.
+    fn append(self, tar: &mut tar::Builder<impl Write>, path: &str) -> Result<()> {
         let mut header = tar::Header::new_ustar();
         header.set_entry_type(tar::EntryType::Regular);
         header.set_mode(0o644);
         header.set_mtime(0);
         header.set_uid(0);
         header.set_gid(0);
-        header.set_size(size);
-        let mut content = content.take(size);
-        self.tar.append_data(&mut header, path, &mut content)?;
-        Ok(size - content.limit())
-    }
-
-    fn append_json(&mut self, path: &str, value: &Value) -> Result<()> {
-        let bytes = value.to_string().into_bytes();
-        self.append(path, bytes.len() as u64, &*bytes)?;
+        header.set_size(self.size);
+        let mut content = self.content.take(self.size);
+        tar.append_data(&mut header, path, &mut content)?;
+        ensure!(content.limit() == 0, "a layer was changed while it was read");
         Ok(())
     }
 }
@@ -233,14 +192,14 @@ impl Image {
     ///
     /// # Errors
     /// The name or the tag is invalid, there is no layer, a layer cannot be read or is not an
-    /// uncompressed tar, an entry has no path in the image, or the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<Digest> {
+    /// uncompressed tar, or the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<String> {
         let reference = self.reference();
         self.write_to(path)
             .with_context(|| format!("cannot write {reference} to {}", path.display()))
     }
 
-    fn write_to(&self, path: &Path) -> Result<Digest> {
+    fn write_to(&self, path: &Path) -> Result<String> {
         reference::check(&self.name, &self.tag)?;
         ensure!(!self.layers.is_empty(), "an image needs at least one layer");
         let mut layers = Vec::new();
@@ -248,39 +207,40 @@ impl Image {
             layers.push(match layer {
                 Layer::Tar(path) => Blob::of_file(layer::open(path)?)
                     .with_context(|| format!("cannot read {}", path.display()))?,
-                Layer::Entries(entries) => Blob::of(layer::pack(entries, self.created)?),
+                Layer::Program(name, program) => {
+                    Blob::of(layer::pack(name, program, self.created)?)
+                }
             });
         }
-        let config = Blob::of(self.config(&layers)?.to_string().into_bytes());
-        let manifest = Blob::of(
-            json!({
-                "schemaVersion": 2,
-                "mediaType": MANIFEST,
-                "config": config.descriptor(CONFIG),
-                "layers": layers.iter().map(|layer| layer.descriptor(LAYER)).collect::<Vec<_>>(),
-            })
-            .to_string()
-            .into_bytes(),
-        );
+        let config = Blob::of_json(&self.config(&layers)?);
+        let manifest = Blob::of_json(&json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": config.descriptor(CONFIG),
+            "layers": layers.iter().map(|layer| layer.descriptor(LAYER)).collect::<Vec<_>>(),
+        }));
         let index = self.index(&manifest)?;
         let docker = json!([{
-            "Config": config.digest.path(),
+            "Config": config.path(),
             "RepoTags": [self.reference()],
-            "Layers": layers.iter().map(|layer| layer.digest.path()).collect::<Vec<_>>(),
+            "Layers": layers.iter().map(Blob::path).collect::<Vec<_>>(),
         }]);
 
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let file = NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?;
-        let tar = tar::Builder::new(BufWriter::new(file));
-        let mut archive = Archive { tar, written: BTreeSet::new() };
+        let mut tar = tar::Builder::new(BufWriter::new(file));
         let digest = manifest.digest.clone();
         for blob in layers.into_iter().chain([config, manifest]) {
-            blob.append(&mut archive)?;
+            let path = blob.path();
+            blob.append(&mut tar, &path)?;
         }
-        archive.append_json("index.json", &index)?;
-        archive.append_json("manifest.json", &docker)?;
-        archive.append_json("oci-layout", &json!({ "imageLayoutVersion": "1.0.0" }))?;
-        let file = archive.tar.into_inner()?.into_inner()?;
+        let layout = json!({ "imageLayoutVersion": "1.0.0" });
+        for (path, value) in
+            [("index.json", index), ("manifest.json", docker), ("oci-layout", layout)]
+        {
+            Blob::of_json(&value).append(&mut tar, path)?;
+        }
+        let file = tar.into_inner()?.into_inner()?;
         // A temporary file is readable for its owner alone.
         file.as_file().set_permissions(Permissions::from_mode(0o644))?;
         file.persist(path)?;
@@ -306,7 +266,6 @@ impl Image {
             ("Env", json!(env), !env.is_empty()),
             ("Entrypoint", json!(self.entrypoint), !self.entrypoint.is_empty()),
             ("Cmd", json!(self.cmd), !self.cmd.is_empty()),
-            ("WorkingDir", json!(self.working_dir), !self.working_dir.is_empty()),
             ("Labels", json!(self.labels), !self.labels.is_empty()),
         ] {
             if is_set {
@@ -314,7 +273,7 @@ impl Image {
             }
         }
         // Layers are not compressed, so the digest of each is that of its content as well.
-        let contents: Vec<_> = layers.iter().map(|layer| layer.digest.to_string()).collect();
+        let contents: Vec<_> = layers.iter().map(|layer| &layer.digest).collect();
         let history: Vec<_> =
             layers.iter().map(|_| json!({ "created": created, "created_by": "testbed" })).collect();
         Ok(json!({
@@ -342,6 +301,11 @@ impl Image {
             "manifests": [descriptor],
         }))
     }
+}
+
+fn format_digest(hash: Sha256) -> String {
+    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
 }
 
 /// The `--libc` of `testbed image` that this machine can build with: `musl`, or `gnu` where Rust's

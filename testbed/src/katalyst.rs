@@ -1,9 +1,9 @@
 //! What Katalyst's node agents write: CustomNodeResources. Katalyst itself does not run here.
 //!
 //! A test writes reports with [`report`] as it needs them. [`Agents`] write them for some nodes by
-//! themselves: each pod that Katalyst would bind to a NUMA node gets one that its annotations and those of
-//! the other pods allow, as with the build of katalyst-core's pull request 347, but without its CPUs and
-//! its memory. That is written without stowplan's code.
+//! themselves: each pod that Katalyst would bind to a NUMA node gets one that its anti-affinity and that
+//! of the other pods (with the zone `numa`) allow, as with the build of katalyst-core's pull request 347,
+//! but without its CPUs and its memory. That is written without stowplan's code.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,6 @@ const GROUP: &str = "node.katalyst.kubewharf.io";
 const VERSION: &str = "v1alpha1";
 const KIND: &str = "CustomNodeResource";
 
-const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity";
 const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
 const QOS_LEVEL: &str = "katalyst.kubewharf.io/qos_level";
 const MEMORY: &str = "katalyst.kubewharf.io/memory_enhancement";
@@ -220,43 +219,37 @@ fn takes_part(pod: &Pod) -> bool {
         && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// A label that an annotation selects, and whether on the socket.
-type Term = (String, String, bool);
-
 /// A pod on a node.
 #[derive(Clone, Debug)]
 struct Bound {
     consumer: String,
     labels: BTreeMap<String, String>,
-    near: Vec<Term>,
-    avoids: Vec<Term>,
+    /// Labels that pods on the same NUMA node must not have.
+    avoids: Vec<(String, String)>,
 }
 
 impl Bound {
     fn read(pod: &Pod) -> Self {
-        let terms = |key: &str| -> Vec<Term> {
-            let text = pod.metadata.annotations.as_ref().and_then(|all| all.get(key));
-            let value: Option<Value> = text.and_then(|text| serde_json::from_str(text).ok());
-            let required = value.as_ref().and_then(|value| value["required"].as_array());
-            let mut terms = Vec::new();
-            for selector in required.into_iter().flatten() {
-                for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
-                    let value = value.as_str().unwrap_or_default().to_owned();
-                    terms.push((key.clone(), value, selector["zone"] == "socket"));
-                }
+        let text = pod.metadata.annotations.as_ref().and_then(|all| all.get(ANTI_AFFINITY));
+        let value: Option<Value> = text.and_then(|text| serde_json::from_str(text).ok());
+        let required = value.as_ref().and_then(|value| value["required"].as_array());
+        let mut avoids = Vec::new();
+        for selector in required.into_iter().flatten() {
+            for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
+                let value = value.as_str().unwrap_or_default().to_owned();
+                avoids.push((key.clone(), value));
             }
-            terms
-        };
+        }
         Self {
             consumer: consumer(pod),
             labels: pod.metadata.labels.clone().unwrap_or_default(),
-            near: terms(AFFINITY),
-            avoids: terms(ANTI_AFFINITY),
+            avoids,
         }
     }
 
-    fn has(&self, (key, value, _): &Term) -> bool {
-        self.labels.get(key) == Some(value)
+    /// Whether it has a label that another one avoids.
+    fn disturbs(&self, other: &Self) -> bool {
+        other.avoids.iter().any(|(key, value)| self.labels.get(key) == Some(value))
     }
 }
 
@@ -282,18 +275,8 @@ impl Machine {
     }
 
     fn allows(&self, zone: usize, new: &Bound) -> bool {
-        let reaches = |(_, _, is_socket): &Term, other: usize| {
-            zone == other || (*is_socket && self.socket_of[zone] == self.socket_of[other])
-        };
-        let is_avoided = self.pods.iter().any(|(own, pod)| {
-            new.avoids.iter().any(|term| pod.has(term) && reaches(term, *own))
-                || pod.avoids.iter().any(|term| new.has(term) && reaches(term, *own))
-        });
-        let is_near = new
-            .near
-            .iter()
-            .any(|term| self.pods.iter().any(|(own, pod)| pod.has(term) && reaches(term, *own)));
-        !is_avoided && (new.near.is_empty() || is_near)
+        let mut here = self.pods.iter().filter(|(own, _)| *own == zone);
+        !here.any(|(_, pod)| pod.disturbs(new) || new.disturbs(pod))
     }
 
     fn zones(&self) -> Vec<Zone> {

@@ -29,7 +29,7 @@
 //! use testbed::control_plane::{ControlPlane, Install, NodeSpec, Options};
 //!
 //! let plane = ControlPlane::start(Options {
-//!     nodes: vec![NodeSpec::new("foo").internal_ip("10.4.40.83")],
+//!     nodes: vec![NodeSpec::new("foo").address("InternalIP", "10.4.40.83")],
 //!     ..Options::default()
 //! })
 //! .await?;

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::command;
 
@@ -69,37 +69,23 @@ impl RealNodes {
     }
 }
 
-/// Why this machine cannot have real nodes, with the remedy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unavailable(String);
-
-/// Whether this machine can have real nodes.
+/// Checks whether this machine can have real nodes.
 ///
 /// # Errors
-/// The first thing that is missing: root, a program, namespaces, control groups.
-pub fn check() -> Result<(), Unavailable> {
-    let unavailable = |reason: String| Err(Unavailable(reason));
-    if !cfg!(target_os = "linux") {
-        return unavailable("real nodes need Linux".to_owned());
-    }
-    if !rustix::process::geteuid().is_root() {
-        return unavailable("real nodes need root; run this as root (sudo)".to_owned());
-    }
+/// The first thing that is missing, with the remedy: root, a program, namespaces, control groups.
+pub fn check() -> Result<()> {
+    ensure!(cfg!(target_os = "linux"), "real nodes need Linux");
+    let is_root = rustix::process::geteuid().is_root();
+    ensure!(is_root, "real nodes need root; run this as root (sudo)");
     if let Some(missing) = first_missing(&PROGRAMS) {
-        return unavailable(format!("real nodes need {missing}"));
+        bail!("real nodes need {missing}");
     }
     let namespaces = ["--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup", "--fork", "true"];
-    if let Err(error) = command::run(Command::new("unshare").args(namespaces)) {
-        return unavailable(format!(
-            "real nodes need namespaces, and root may not make them here: {error:#}; run this \
-             outside of the container, or in a privileged one",
-        ));
-    }
-    match cgroup::Hierarchies::find() {
-        Ok(_) => Ok(()),
-        Err(error) => unavailable(format!("real nodes need control groups: {error:#}")),
-    }
+    command::run(Command::new("unshare").args(namespaces)).context(
+        "real nodes need namespaces, and root may not make them here: run this outside of the \
+         container, or in a privileged one",
+    )?;
+    cgroup::Hierarchies::find().context("real nodes need control groups").map(drop)
 }
 
 /// What the tests need besides, to build the nodes' programs and images: programs, and their packages.
@@ -129,7 +115,7 @@ pub fn check_for_tests() -> Result<()> {
     if let Some(missing) = first_missing(&TEST_PROGRAMS) {
         bail!("the tests on real nodes need {missing}");
     }
-    Ok(check()?)
+    check()
 }
 
 /// Looks for what the build of runc needs, before minutes of compilation.

@@ -12,7 +12,6 @@
 //! Kubernetes.
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -240,11 +239,7 @@ pub fn to_stderr(line: &str) {
 
 /// The cache of this user.
 pub(crate) fn cache() -> Result<PathBuf> {
-    cache_dir(&|name| env::var_os(name))
-}
-
-fn cache_dir(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
-    let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let dir = set("STOWPLAN_TESTBED_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("stowplan-testbed")))
         .or_else(|| set("HOME").map(|home| home.join(".cache/stowplan-testbed")))

@@ -162,8 +162,7 @@ async fn provision(
     if !matches!(handed, Some(ZONAL | NODE)) || claim.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
-    let beta = annotation(&claim, "volume.beta.kubernetes.io/storage-class");
-    let Some(class) = beta.or(spec.storage_class_name.as_deref()) else {
+    let Some(class) = spec.storage_class_name.as_deref() else {
         return Ok(Action::await_change());
     };
     let classes: Api<StorageClass> = Api::all(provisioner.client.clone());

@@ -3,6 +3,7 @@
 //! A test that hangs explains nothing, and "timed out" explains little more: the last reason is
 //! kept and becomes the error.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -18,6 +19,23 @@ pub enum Seen<T> {
     Done(T),
     /// Not yet, and what was found instead.
     NotYet(String),
+}
+
+impl Seen<()> {
+    /// Done if this holds; otherwise `why` tells what was found.
+    pub fn when(holds: bool, why: impl FnOnce() -> String) -> Self {
+        holds.then_some(()).ok_or_else(why).into()
+    }
+}
+
+/// What failed, or is missing, may succeed later.
+impl<T, E: Display> From<Result<T, E>> for Seen<T> {
+    fn from(result: Result<T, E>) -> Self {
+        match result {
+            Ok(found) => Self::Done(found),
+            Err(why) => Self::NotYet(why.to_string()),
+        }
+    }
 }
 
 /// Calls `look` until it is [`Seen::Done`], for at most `limit`.

@@ -30,10 +30,7 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
 pub(crate) async fn account(client: &Client, name: &str) -> Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
     until(&format!("the default service account of {name}"), LIMIT, async || {
-        Ok(match accounts.get_opt("default").await? {
-            Some(_) => Seen::Done(()),
-            None => Seen::NotYet("none".to_owned()),
-        })
+        Ok(accounts.get_opt("default").await?.map(drop).ok_or("none").into())
     })
     .await
 }
@@ -49,12 +46,8 @@ pub async fn scheduled(client: &Client, namespace: &str, pod: &str) -> Result<St
             return Ok(Seen::NotYet("no such pod".to_owned()));
         };
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        Ok(match node {
-            Some(node) => Seen::Done(node),
-            None => Seen::NotYet(
-                unschedulable_message(&pod).unwrap_or("the scheduler has not looked").to_owned(),
-            ),
-        })
+        let why = unschedulable_message(&pod).unwrap_or("the scheduler has not looked");
+        Ok(node.ok_or(why).into())
     })
     .await
 }
@@ -72,10 +65,8 @@ pub async fn unschedulable(client: &Client, namespace: &str, pod: &str) -> Resul
         if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
             anyhow::bail!("it was placed on {node}");
         }
-        Ok(match unschedulable_message(&pod) {
-            Some(message) => Seen::Done(message.to_owned()),
-            None => Seen::NotYet("the scheduler has not looked".to_owned()),
-        })
+        let message = unschedulable_message(&pod).map(str::to_owned);
+        Ok(message.ok_or("the scheduler has not looked").into())
     })
     .await
     .with_context(|| format!("pod {namespace}/{pod} should stay Pending"))

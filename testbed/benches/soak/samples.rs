@@ -1,11 +1,10 @@
 //! Memory and descriptors of stowplan's processes over time, from their metrics.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::service::world::{World, name};
+use crate::service::world::World;
 
 const COMPONENTS: [&str; 2] = ["webhook", "controller"];
 
@@ -22,8 +21,6 @@ const DESCRIPTOR_SLACK: f64 = 16.0;
 #[derive(Clone, Debug)]
 struct Sample {
     component: &'static str,
-    /// Pod and start of the process.
-    process: (String, u64),
     at: Duration,
     age: f64,
     mebibytes: f64,
@@ -51,7 +48,6 @@ impl Samples {
                 let now = now.duration_since(std::time::UNIX_EPOCH)?.as_secs_f64();
                 self.all.push(Sample {
                     component,
-                    process: (name(&pod)?.to_owned(), started as u64),
                     at,
                     age: now - started,
                     mebibytes: read("process_resident_memory_bytes ")? / 1024.0 / 1024.0,
@@ -74,7 +70,7 @@ impl Samples {
         println!("[{:2}:{:02}] round {round}, {fault}: {}", at / 60, at % 60, cells.join("; "));
     }
 
-    /// The processes that lived longest, and the medians of both halves.
+    /// The medians of both halves.
     pub(crate) fn print_summary(&self, rounds: usize) {
         println!("\n{rounds} faults; nothing is left behind");
         println!("| component | half | samples | MiB, median | descriptors, median |");
@@ -85,28 +81,6 @@ impl Samples {
                 let descriptors = median(samples.iter().map(|one| one.descriptors));
                 let count = samples.len();
                 println!("| {component} | {half} | {count} | {memory:.1} | {descriptors} |");
-            }
-        }
-        let mut lives: BTreeMap<_, Vec<&Sample>> = BTreeMap::new();
-        for one in &self.all {
-            lives.entry((one.component, &one.process)).or_default().push(one);
-        }
-        for component in COMPONENTS {
-            let own = lives.iter().filter(|((of, _), _)| *of == component);
-            let oldest = own.max_by(|(_, one), (_, other)| age(one).total_cmp(&age(other)));
-            if let Some((_, samples)) = oldest
-                && let ([first, ..], [.., last]) = (&samples[..], &samples[..])
-            {
-                println!(
-                    "the {component} that lived longest, {:.0} to {:.0} s old: {:.1} to {:.1} MiB, \
-                     {} to {} descriptors",
-                    first.age,
-                    last.age,
-                    first.mebibytes,
-                    last.mebibytes,
-                    first.descriptors,
-                    last.descriptors,
-                );
             }
         }
     }
@@ -140,10 +114,6 @@ impl Samples {
         }
         Ok(())
     }
-}
-
-fn age(samples: &[&Sample]) -> f64 {
-    samples.last().map_or(0.0, |one| one.age)
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

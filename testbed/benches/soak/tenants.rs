@@ -26,16 +26,10 @@ pub(crate) fn create(world: &World, round: usize) -> Result<()> {
     let job = format!("job-{round}");
     let operator = |name: &str| json!({"name": name, "hostExlocation": ["apart"]});
     let element = |name: &str| json!({"name": name, "operators": [operator(name)]});
-    let mut items = vec![
-        json!({
-            "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
-            "metadata": {"name": format!("pool-{round}")}, "spec": {"size": 1},
-        }),
-        json!({
-            "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "metadata": {"name": job},
-            "spec": {"processingElements": [element("one"), element("two")]},
-        }),
-    ];
+    let mut items = vec![json!({
+        "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "metadata": {"name": job},
+        "spec": {"processingElements": [element("one"), element("two")]},
+    })];
     for name in ["one", "two"] {
         let labels =
             json!({"app": "streams", "streams.ibm.com/job": job, "streams.ibm.com/pe": name});
@@ -49,10 +43,8 @@ pub(crate) fn create(world: &World, round: usize) -> Result<()> {
         item["metadata"]["namespace"] = json!(NAMESPACE);
         item["metadata"]["labels"] = json!({"round": round.to_string()});
     }
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-    let file = world.plane.dir().join(format!("round-{round}.json"));
-    std::fs::write(&file, list.to_string())?;
-    world.kubectl(&["create", "-f", &file.display().to_string()]).map(drop)
+    world.create(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
+    world.create_pool(&format!("pool-{round}"), false)
 }
 
 /// Pods of stowplan's own image, which is on every node, that do nothing.
@@ -100,13 +92,7 @@ pub(crate) async fn run(world: &World, round: usize) -> Result<()> {
         Ok(if lacks.is_empty() { Seen::Done(()) } else { Seen::NotYet(lacks.join("; ")) })
     })
     .await?;
-    let pool = format!("pool-{round}");
-    until(&format!("{pool} to be ready"), LIMIT, async || {
-        let ready = "-o=jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-        let ready = world.kubectl(&["get", "hostpool", &pool, "-n", NAMESPACE, ready])?;
-        Ok(if ready == "True" { Seen::Done(()) } else { Seen::NotYet(ready) })
-    })
-    .await?;
+    world.pool_has_node(&format!("pool-{round}")).await?;
     apart(world, round)
 }
 
@@ -142,8 +128,9 @@ fn apart(world: &World, round: usize) -> Result<()> {
 
 pub(crate) fn delete(world: &World, round: usize) -> Result<()> {
     let selector = format!("round={round}");
-    let kinds = "deployments,streamsjobs,hostpools";
-    world.kubectl(&["delete", kinds, "-n", NAMESPACE, "-l", &selector, "--wait=false"]).map(drop)
+    let kinds = "deployments,streamsjobs";
+    world.kubectl(&["delete", kinds, "-n", NAMESPACE, "-l", &selector, "--wait=false"])?;
+    world.delete_pool(&format!("pool-{round}"))
 }
 
 /// Waits until no pod of a round is left.
@@ -159,10 +146,10 @@ pub(crate) async fn are_gone(world: &World, round: usize) -> Result<()> {
 /// Waits until nothing of stowplan is left outside of its own installation.
 pub(crate) async fn leave_nothing(world: &World) -> Result<()> {
     until("placeholders and marks of nodes to be gone", PLACEHOLDERS_END, async || {
-        let kinds = "hostpools,streamsjobs,statefulsets,pods";
+        let kinds = "streamsjobs,statefulsets,pods";
         let left = world.kubectl(&["get", kinds, "-n", NAMESPACE, "-o=name"])?;
         let mut left: Vec<String> = left.lines().map(str::to_owned).collect();
-        left.extend(world.marks().await?);
+        left.extend(world.marks()?);
         Ok(if left.is_empty() { Seen::Done(()) } else { Seen::NotYet(left.join(", ")) })
     })
     .await?;

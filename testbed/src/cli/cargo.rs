@@ -10,16 +10,11 @@ use serde_json::Value;
 
 /// A run directory under the workspace's target directory, which `cargo clean` removes.
 pub(super) fn default_dir(name: &str) -> Result<PathBuf> {
-    let metadata = metadata(&["--no-deps"])?;
+    let metadata = metadata_of(super::workspace()?, &["--no-deps"])?;
     Ok(target_directory(&metadata)?.join("testbed").join(name))
 }
 
-/// What `cargo metadata` prints about the workspace.
-pub(super) fn metadata(arguments: &[&str]) -> Result<Value> {
-    metadata_of(super::workspace()?, arguments)
-}
-
-/// The same of the workspace in another folder.
+/// What `cargo metadata` prints about the workspace in a folder.
 pub(super) fn metadata_of(folder: &Path, arguments: &[&str]) -> Result<Value> {
     let output = cargo()?
         .current_dir(folder)
@@ -32,7 +27,7 @@ pub(super) fn metadata_of(folder: &Path, arguments: &[&str]) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Where cargo builds, by what [`metadata`] has read.
+/// Where cargo builds, by what [`metadata_of`] has read.
 pub(super) fn target_directory(metadata: &Value) -> Result<&Path> {
     metadata["target_directory"].as_str().map(Path::new).context("no target directory")
 }

@@ -13,12 +13,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use testbed::command;
-use testbed::image::{self, Architecture, Entry, Image, Layer, program, stowplan};
+use testbed::image::{self, Architecture, Image, Layer, program, stowplan};
 use testbed::tools::to_stderr;
 
 use self::commit::Commit;
 use super::Ended;
-use super::cargo::{build, cargo, metadata, metadata_of, target_directory};
+use super::cargo::{build, cargo, metadata_of, target_directory};
 
 mod commit;
 
@@ -85,18 +85,21 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
     let target = args.libc.target(architecture);
     // All that can be wrong before a build of minutes.
     let toolchain = Toolchain::find(&target, architecture)?;
-    let metadata = metadata(&["--locked", &format!("--filter-platform={target}")])?;
+    let workspace = super::workspace()?;
+    let platform = format!("--filter-platform={target}");
+    let arguments = ["--locked", &*platform];
+    let metadata = metadata_of(workspace, &arguments)?;
     let target_directory = target_directory(&metadata)?;
     let (commit, sources) = match &args.commit {
-        None => (Commit::of_files(super::workspace()?), None),
+        None => (Commit::of_files(workspace), workspace.to_owned()),
         Some(revision) => {
-            let commit = Commit::find(super::workspace()?, revision)?;
-            let folder = commit.extract(super::workspace()?, target_directory)?;
-            let platform = format!("--filter-platform={target}");
-            (Some(commit), Some((metadata_of(&folder, &["--locked", &platform])?, folder)))
+            let commit = Commit::find(workspace, revision)?;
+            let folder = commit.extract(workspace, target_directory)?;
+            (Some(commit), folder)
         }
     };
-    let package = packages(sources.as_ref().map_or(&metadata, |(metadata, _)| metadata))
+    let of_sources = metadata_of(&sources, &arguments)?;
+    let package = packages(&of_sources)
         .find(|package| package["name"] == "stowplan" && package["source"].is_null())
         .context("the workspace has no package stowplan")?;
     let version = package["version"].as_str().context("stowplan has no version")?;
@@ -127,17 +130,14 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
         flags.push("-Ctarget-feature=+crt-static".to_owned());
     }
     let mut cargo = toolchain.cargo(&target, &args.profile, &flags)?;
-    if let Some((_, folder)) = &sources {
-        // With the same flags and in the same folder, so that only stowplan itself is compiled.
-        cargo.current_dir(folder).arg("--target-dir").arg(target_directory);
-    }
-    let path = build(&mut cargo)?;
+    // With the same flags and in the same folder, so that only stowplan itself is compiled for a commit.
+    let path = build(cargo.current_dir(sources).arg("--target-dir").arg(target_directory))?;
     check(&path, &metadata, &toolchain)?;
 
     let image = Image {
         name: args.repository.clone(),
         tag,
-        layers: vec![Layer::Entries([("stowplan".to_owned(), Entry::program(path))].into())],
+        layers: vec![Layer::Program("stowplan", fs::read(path)?)],
         entrypoint: vec![stowplan::ENTRYPOINT.to_owned()],
         user: stowplan::USER.to_owned(),
         labels: stowplan::labels(package, commit.as_ref().map(|commit| &*commit.revision)),

@@ -103,7 +103,7 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
             say!("stowplan runs in pods of namespace stowplan-system");
         }
         if let Some(webhook) = webhook {
-            let installation = super::install(&plane, webhook).await?;
+            let installation = plane.install(super::chart_of_workspace(webhook)?).await?;
             say!(
                 "stowplan is installed in namespace {}, its webhook serves {}",
                 installation.namespace(),

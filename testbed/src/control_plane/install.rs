@@ -28,7 +28,6 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 mod pods;
-mod processes;
 
 pub use self::pods::PodInstall;
 
@@ -41,6 +40,9 @@ use crate::process::Processes;
 use crate::proxy::Proxy;
 use crate::wait::{Seen, until};
 use crate::workload;
+
+/// The namespace of the release.
+const NAMESPACE: &str = "stowplan-system";
 
 /// The names that the chart gives to its objects.
 const RELEASE: &str = "stowplan";
@@ -75,8 +77,6 @@ pub struct Install {
     pub webhook: PathBuf,
     /// The folder of its chart.
     pub chart: PathBuf,
-    /// The namespace of the release.
-    pub namespace: String,
     /// Chart values, as for `helm install --set`.
     pub values: Vec<(String, String)>,
     /// Whether to start controller 0. More are started by [`Installation::start_controller`].
@@ -87,13 +87,12 @@ pub struct Install {
 }
 
 impl Install {
-    /// Into `stowplan-system`, with the chart's own values and one controller.
+    /// With the chart's own values and one controller.
     #[must_use]
     pub fn new(webhook: impl Into<PathBuf>, chart: impl Into<PathBuf>) -> Self {
         Self {
             webhook: webhook.into(),
             chart: chart.into(),
-            namespace: "stowplan-system".to_owned(),
             values: Vec::new(),
             controller: true,
             self_signed: false,
@@ -129,7 +128,6 @@ impl Install {
 /// plane.
 pub struct Installation {
     program: PathBuf,
-    namespace: String,
     service: SocketAddr,
     admin: SocketAddr,
     /// Where the controllers, by number, serve their probes and metrics.
@@ -148,7 +146,7 @@ pub struct Installation {
 
 impl Installation {
     /// The webhook's Service: cluster address and port. Its certificate is for
-    /// `stowplan-webhook.<namespace>.svc`.
+    /// `stowplan-webhook.stowplan-system.svc`.
     #[must_use]
     pub fn service_address(&self) -> SocketAddr {
         self.service
@@ -168,8 +166,8 @@ impl Installation {
 
     /// The namespace of the release.
     #[must_use]
-    pub fn namespace(&self) -> &str {
-        &self.namespace
+    pub fn namespace(&self) -> &'static str {
+        NAMESPACE
     }
 
     /// Both outputs of the webhook, of all its starts.
@@ -210,7 +208,7 @@ impl Installation {
             "webhook".to_owned(),
             format!("--listen={}", self.service),
             "--admin-listen=127.0.0.1:0".to_owned(),
-            format!("--namespace={}", self.namespace),
+            format!("--namespace={NAMESPACE}"),
             format!("--service={SERVICE}"),
             format!("--policy-config-map={POLICY}"),
             format!("--shutdown-delay={}ms", self.shutdown_delay.as_millis()),
@@ -218,6 +216,32 @@ impl Installation {
         arguments.extend(certificate);
         self.admin = self.start(WEBHOOK, &arguments, &self.file("kubeconfig")).await?;
         Ok(())
+    }
+
+    /// Stops the webhook, and starts it again with `proxy` between it and the API server.
+    ///
+    /// # Errors
+    /// As for [`Installation::start_webhook`].
+    pub async fn restart_webhook_through(&mut self, proxy: &Proxy) -> Result<()> {
+        self.stop_webhook().await?;
+        self.write_kubeconfig(WEBHOOK, &proxy.url(), "webhook/kubeconfig").await?;
+        self.start_webhook().await
+    }
+
+    /// The id of the running webhook's process, for tests and benchmarks that read `/proc`.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn webhook_process(&self) -> Result<u32> {
+        unpoisoned(&self.processes).id(WEBHOOK)
+    }
+
+    /// The id of a running controller's process, for tests and benchmarks that read `/proc`.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn controller_process(&self, index: usize) -> Result<u32> {
+        unpoisoned(&self.processes).id(&self.running_controller(index)?)
     }
 
     /// Gives the controllers that are started from now on these further flags.
@@ -268,7 +292,7 @@ impl Installation {
         let mut arguments = vec![
             CONTROLLER.to_owned(),
             "--admin-listen=127.0.0.1:0".to_owned(),
-            format!("--namespace={}", self.namespace),
+            format!("--namespace={NAMESPACE}"),
             format!("--policy-config-map={POLICY}"),
             format!("--identity={name}"),
         ];
@@ -390,11 +414,10 @@ impl Installation {
     /// With a token of the service account that the chart gives the pods with this container: what
     /// runs with it has the chart's rights.
     async fn write_kubeconfig(&self, container: &str, server: &str, file: &str) -> Result<PathBuf> {
-        let namespace = &*self.namespace;
-        let account = service_account(&self.client, namespace, container).await?;
+        let account = service_account(&self.client, container).await?;
         let expires = json!({"spec": {"audiences": [], "expirationSeconds": TOKEN_SECONDS}});
         let request: TokenRequest = serde_json::from_value(expires)?;
-        let token = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace)
+        let token = Api::<ServiceAccount>::namespaced(self.client.clone(), NAMESPACE)
             .create_token_request(&account, &PostParams::default(), &request)
             .await
             .with_context(|| format!("the chart's service account {account}"))?
@@ -402,8 +425,8 @@ impl Installation {
             .context("a token request without a token")?
             .token;
         let authority = fs::read_to_string(self.directory.join("certificates/ca.crt"))?;
-        let user = format!("system:serviceaccount:{namespace}:{account}");
-        let text = kubeconfig(server, &authority, &user, &format!("token: {token}"));
+        let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
+        let text = kubeconfig(server, &authority, &user, &json!({"token": token}));
         self.directory.write(file, &text)
     }
 
@@ -454,7 +477,7 @@ impl Installation {
 
     /// The ConfigMaps of the release's namespace.
     fn policy_map(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -464,20 +487,18 @@ impl Installation {
 
 pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Installation> {
     let client = plane.client().await?;
-    let namespace = &*install.namespace;
     let authority = Authority::new("stowplan")?;
     let ca = authority.pem();
     let provided = (!install.self_signed).then_some(&authority);
-    prepare(plane, &client, namespace, provided).await?;
+    prepare(plane, &client, provided).await?;
     let port = plane.range.port(SERVICE_PORT)?.to_string();
     let mut values = vec![("webhook.service.port".to_owned(), port)];
     values.extend(install.values.iter().cloned());
     let bundle = provided.map(|_| &*ca);
-    helm_release(plane, "install", &install.chart, namespace, &[], &values, bundle).await?;
-    let service = service_address(&client, namespace).await?;
+    helm_release(plane, "install", &install.chart, &[], &values, bundle).await?;
+    let service = service_address(&client).await?;
     let mut installation = Installation {
         program: std::path::absolute(&install.webhook)?,
-        namespace: namespace.to_owned(),
         service,
         admin: SocketAddr::from(([127, 0, 0, 1], 0)),
         controllers: BTreeMap::new(),
@@ -531,13 +552,12 @@ fn certificate_flags(values: &[(String, String)]) -> Vec<String> {
 async fn prepare(
     plane: &ControlPlane,
     client: &Client,
-    namespace: &str,
     authority: Option<&Authority>,
 ) -> Result<()> {
     plane.directory.folder(WEBHOOK)?;
-    workload::namespace(client, namespace).await?;
+    workload::namespace(client, NAMESPACE).await?;
     let Some(authority) = authority else { return Ok(()) };
-    let host = format!("{SERVICE}.{namespace}.svc");
+    let host = format!("{SERVICE}.{NAMESPACE}.svc");
     let server = authority.server(&[&host], &[])?;
     let mut data = BTreeMap::new();
     for (file, text) in
@@ -549,7 +569,7 @@ async fn prepare(
     let secret: Secret = serde_json::from_value(json!({
         "metadata": {"name": SECRET}, "type": "kubernetes.io/tls", "stringData": data,
     }))?;
-    Api::<Secret>::namespaced(client.clone(), namespace)
+    Api::<Secret>::namespaced(client.clone(), NAMESPACE)
         .create(&PostParams::default(), &secret)
         .await
         .with_context(|| format!("cannot create Secret {SECRET}"))?;
@@ -561,8 +581,7 @@ async fn helm_release(
     plane: &ControlPlane,
     verb: &str,
     chart: &Path,
-    namespace: &str,
-    arguments: &[String],
+    value_files: &[PathBuf],
     values: &[(String, String)],
     ca: Option<&str>,
 ) -> Result<()> {
@@ -570,10 +589,12 @@ async fn helm_release(
     command
         .args([verb, RELEASE])
         .arg(chart)
-        .args(["--namespace", namespace])
-        .args(arguments)
+        .args(["--namespace", NAMESPACE, "--create-namespace"])
         // The name that `testbed image` gives; without real nodes no pod runs.
         .args(["--set", "image.repository=stowplan"]);
+    for file in value_files {
+        command.arg("--values").arg(file);
+    }
     if let Some(ca) = ca {
         command.arg("--set-string").arg(format!("tls.caBundle={}", BASE64.encode(ca)));
     }
@@ -583,8 +604,8 @@ async fn helm_release(
     text_of(command).await.with_context(|| format!("helm {verb}")).map(drop)
 }
 
-async fn service_address(client: &Client, namespace: &str) -> Result<SocketAddr> {
-    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+async fn service_address(client: &Client) -> Result<SocketAddr> {
+    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
     let service = services.get(SERVICE).await.with_context(|| format!("the Service {SERVICE}"))?;
     let spec = service.spec.unwrap_or_default();
     let address = spec.cluster_ip.and_then(|address| address.parse().ok());
@@ -596,8 +617,8 @@ async fn service_address(client: &Client, namespace: &str) -> Result<SocketAddr>
 
 /// The service account of the chart's pods that have a container of this name: the controller may
 /// be a sidecar of the webhook.
-async fn service_account(client: &Client, namespace: &str, container: &str) -> Result<String> {
-    Api::<Deployment>::namespaced(client.clone(), namespace)
+async fn service_account(client: &Client, container: &str) -> Result<String> {
+    Api::<Deployment>::namespaced(client.clone(), NAMESPACE)
         .list(&ListParams::default())
         .await?
         .items
@@ -630,11 +651,7 @@ async fn resources_served(client: &Client) -> Result<()> {
             })
             .filter_map(|definition| definition.metadata.name)
             .collect();
-        Ok(if waiting.is_empty() {
-            Seen::Done(())
-        } else {
-            Seen::NotYet(format!("not established: {}", waiting.join(", ")))
-        })
+        Ok(Seen::when(waiting.is_empty(), || format!("not established: {}", waiting.join(", "))))
     })
     .await
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeSpec as Spec, NodeStatus, Taint};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::api::ObjectMeta;
+use k8s_openapi::api::core::v1::Node;
+use serde_json::{Value, json};
 
 use crate::volumes::ZONE;
 
@@ -14,19 +13,17 @@ const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// A node to be: a plain object that kwok keeps Ready.
 ///
 /// [`NodeSpec::new`] gives what a kubelet would: the hostname label and address, 16 CPUs, 64 GiB,
-/// 110 pods. Everything can be changed.
+/// 110 pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeSpec {
     /// `metadata.name`.
     pub name: String,
-    /// All labels; `kubernetes.io/hostname` is one of them, and may be taken out.
-    pub labels: BTreeMap<String, String>,
-    /// Type (`InternalIP`, `ExternalIP`, `Hostname`, `InternalDNS`, …) and value, in order.
-    pub addresses: Vec<(String, String)>,
-    /// Taints beside those that Kubernetes sets itself.
-    pub taints: Vec<Taint>,
-    /// Capacity, all of it allocatable.
-    pub capacity: BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
+    addresses: Vec<Value>,
+    /// Beside those that Kubernetes sets itself.
+    taints: Vec<Value>,
+    /// All of it is allocatable.
+    capacity: BTreeMap<String, String>,
 }
 
 impl NodeSpec {
@@ -43,10 +40,11 @@ impl NodeSpec {
                 ("kubernetes.io/arch", "amd64"),
                 ("kubernetes.io/os", "linux"),
             ]),
-            addresses: vec![("Hostname".to_owned(), name.to_owned())],
+            addresses: Vec::new(),
             taints: Vec::new(),
             capacity: pairs(&[("cpu", "16"), ("memory", "64Gi"), ("pods", "110")]),
         }
+        .address("Hostname", name)
     }
 
     /// `node-1` … `node-<count>` with internal addresses 10.4.40.81 and on.
@@ -56,21 +54,15 @@ impl NodeSpec {
             .map(|index| {
                 let number = u32::from(index) + 80;
                 let address = format!("10.4.{}.{}", 40 + number / 254, number % 254 + 1);
-                Self::new(&format!("node-{}", index + 1)).internal_ip(&address)
+                Self::new(&format!("node-{}", index + 1)).address("InternalIP", &address)
             })
             .collect()
     }
 
-    /// With an address of type `InternalIP`.
-    #[must_use]
-    pub fn internal_ip(self, address: &str) -> Self {
-        self.address("InternalIP", address)
-    }
-
-    /// With one more address.
+    /// With one more address, of the type `InternalIP`, `ExternalIP`, `Hostname`, `InternalDNS`, …
     #[must_use]
     pub fn address(mut self, kind: &str, address: &str) -> Self {
-        self.addresses.push((kind.to_owned(), address.to_owned()));
+        self.addresses.push(json!({"type": kind, "address": address}));
         self
     }
 
@@ -97,12 +89,7 @@ impl NodeSpec {
     /// With a taint; `effect` is `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     #[must_use]
     pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
-        self.taints.push(Taint {
-            key: key.to_owned(),
-            value: Some(value.to_owned()),
-            effect: effect.to_owned(),
-            time_added: None,
-        });
+        self.taints.push(json!({"key": key, "value": value, "effect": effect}));
         self
     }
 
@@ -113,36 +100,13 @@ impl NodeSpec {
         self
     }
 
-    pub(super) fn to_node(&self) -> Node {
-        let capacity: BTreeMap<_, _> = self
-            .capacity
-            .iter()
-            .map(|(resource, quantity)| (resource.clone(), Quantity(quantity.clone())))
-            .collect();
-        Node {
-            metadata: ObjectMeta {
-                name: Some(self.name.clone()),
-                labels: Some(self.labels.clone()),
-                ..ObjectMeta::default()
+    pub(super) fn to_node(&self) -> serde_json::Result<Node> {
+        serde_json::from_value(json!({
+            "metadata": {"name": self.name, "labels": self.labels},
+            "spec": {"taints": self.taints},
+            "status": {
+                "addresses": self.addresses, "allocatable": self.capacity, "capacity": self.capacity,
             },
-            spec: Some(Spec {
-                taints: (!self.taints.is_empty()).then(|| self.taints.clone()),
-                ..Spec::default()
-            }),
-            status: Some(NodeStatus {
-                addresses: Some(
-                    self.addresses
-                        .iter()
-                        .map(|(type_, address)| NodeAddress {
-                            type_: type_.clone(),
-                            address: address.clone(),
-                        })
-                        .collect(),
-                ),
-                allocatable: Some(capacity.clone()),
-                capacity: Some(capacity),
-                ..NodeStatus::default()
-            }),
-        }
+        }))
     }
 }

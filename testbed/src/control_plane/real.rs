@@ -1,18 +1,16 @@
 //! The real nodes of a control plane: how they start, lose their power and come back.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use kube::Api;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
 
 use super::certificates::Authority;
-use super::{ControlPlane, is_ready, unpoisoned};
+use super::{ControlPlane, is_ready};
 use crate::real::network;
 use crate::real::node::{Credentials, Node};
 use crate::tools::NodeTools;
@@ -39,25 +37,15 @@ impl RealNode<'_> {
         &self.node.name
     }
 
-    /// Its address, which this machine reaches too.
-    #[must_use]
-    pub fn address(&self) -> Ipv4Addr {
-        self.node.address()
-    }
-
-    /// Cuts its power: none of its processes runs any more, those of its pods included. Its Node
-    /// becomes NotReady about 20 seconds later.
+    /// Cuts its power, and blocks until none of its processes runs any more, those of its pods
+    /// included. Its Node becomes NotReady about 20 seconds later.
     ///
     /// # Errors
     /// It does not run.
-    pub async fn kill(&self) -> Result<()> {
-        let (processes, node) = (Arc::clone(&self.plane.processes), self.node.clone());
-        spawn_blocking(move || {
-            let killed = unpoisoned(&processes).kill(&node.name)?;
-            killed.with_context(|| format!("{} does not run", node.name))?;
-            node.clean_up()
-        })
-        .await?
+    pub fn kill(&self) -> Result<()> {
+        let killed = self.plane.processes().kill(self.name())?;
+        killed.with_context(|| format!("{} does not run", self.name()))?;
+        self.node.clean_up()
     }
 
     /// Takes its cable, and cuts its power: unlike after [`RealNode::kill`], no connection to it is
@@ -65,32 +53,23 @@ impl RealNode<'_> {
     ///
     /// # Errors
     /// It does not run.
-    pub async fn lose(&self) -> Result<()> {
-        let (control_plane, node) = (self.plane.namespace()?, self.node.clone());
-        spawn_blocking(move || node.cut_off(control_plane)).await??;
-        self.kill().await
+    pub fn lose(&self) -> Result<()> {
+        self.node.cut_off(self.plane.namespace()?)?;
+        self.kill()
     }
 
-    /// Starts it after [`RealNode::kill`] or [`RealNode::lose`], with the disk that it had. [`RealNode::ready`] waits.
+    /// Starts it after [`RealNode::kill`] or [`RealNode::lose`], with the disk that it had. Blocks until
+    /// it is connected; [`RealNode::ready`] waits for the rest.
     ///
     /// # Errors
     /// It runs, or it cannot be started.
-    pub async fn start(&self) -> Result<()> {
-        let control_plane = self.plane.namespace()?;
-        let logs = self.plane.directory.join("logs");
-        let log = self.plane.directory.log(&self.node.name);
-        let (processes, node) = (Arc::clone(&self.plane.processes), self.node.clone());
-        let tools = self.tools.clone();
-        spawn_blocking(move || {
-            if unpoisoned(&processes).id(&node.name).is_ok() {
-                bail!("{} runs", node.name);
-            }
-            let (program, arguments) = node.first_process(&tools, &logs)?;
-            unpoisoned(&processes).spawn(&node.name, &program, &arguments, &[], &log)?;
-            let process = unpoisoned(&processes).id(&node.name)?;
-            node.join(control_plane, process)
-        })
-        .await?
+    pub fn start(&self) -> Result<()> {
+        ensure!(self.process().is_err(), "{} runs", self.name());
+        let directory = &self.plane.directory;
+        let (program, arguments) = self.node.first_process(self.tools, &directory.join("logs"))?;
+        let log = directory.log(self.name());
+        self.plane.processes().spawn(self.name(), &program, &arguments, &[], &log)?;
+        self.node.join(self.plane.namespace()?, self.process()?)
     }
 
     /// Waits until it is Ready.
@@ -130,16 +109,6 @@ impl RealNode<'_> {
         .await
     }
 
-    /// Imports an image archive ([`crate::image`]), so that pods of the node can use it.
-    ///
-    /// # Errors
-    /// containerd does not take it, or the node does not run.
-    pub async fn import(&self, archive: &Path) -> Result<()> {
-        let process = self.process()?;
-        let (node, tools, archive) = (self.node.clone(), self.tools.clone(), archive.to_owned());
-        spawn_blocking(move || node.import(process, &tools, &archive)).await?
-    }
-
     /// A command that runs inside of the node, such as `ctr` or `runc`; its input is empty.
     ///
     /// # Errors
@@ -171,10 +140,11 @@ impl ControlPlane {
         found.with_context(|| format!("no real node is called {name}"))
     }
 
-    /// Imports an image archive on every real node, side by side.
+    /// Imports an image archive ([`crate::image`]) on every real node, side by side, so that pods can
+    /// use it.
     ///
     /// # Errors
-    /// As for [`RealNode::import`].
+    /// containerd does not take it, or a node does not run.
     pub async fn import(&self, archive: &Path) -> Result<()> {
         let mut imports = JoinSet::new();
         for node in self.real_nodes() {
@@ -184,20 +154,6 @@ impl ControlPlane {
             imports.spawn_blocking(move || node.import(process, &tools, &archive));
         }
         imports.join_all().await.into_iter().collect()
-    }
-
-    /// Any program in the network namespace of the control plane and its nodes' routes: it reaches
-    /// what this machine reaches, and nothing of this machine.
-    ///
-    /// # Errors
-    /// The control plane has no namespace of its own, or etcd does not run.
-    pub fn within_network(&self, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
-        if self.real.is_none() {
-            bail!("only a control plane with real nodes has a network of its own");
-        }
-        let mut command = network::within(self.namespace()?);
-        command.arg(program);
-        Ok(command)
     }
 
     /// Starts the cluster's DNS and the nodes, and waits until all are Ready.
@@ -215,7 +171,7 @@ impl ControlPlane {
 
         let proxy = authority.client("system:kube-proxy", None)?;
         let proxy = self.kubeconfig_for(authority, "system:kube-proxy", &proxy);
-        let nodes = (1..=real.count)
+        let nodes = (1..=real.options.count)
             .map(|number| {
                 let user = format!("system:node:node-{number}");
                 let client = authority.client(&user, Some("system:nodes"))?;
@@ -231,7 +187,7 @@ impl ControlPlane {
             bail!("the real nodes were started before");
         }
         for node in self.real_nodes() {
-            node.start().await?;
+            node.start()?;
         }
         // The API server reaches webhooks by their Services, as on a node of a control plane.
         let proxy = self.directory.write("certificates/kube-proxy.kubeconfig", &proxy)?;
@@ -245,7 +201,7 @@ impl ControlPlane {
             "--conntrack-max-per-core=0".to_owned(),
         ];
         self.spawn_program(KUBE_PROXY, &real.tools.program(KUBE_PROXY), &arguments)?;
-        for archive in &real.images {
+        for archive in &real.options.images {
             self.import(archive).await?;
         }
         for node in self.real_nodes() {

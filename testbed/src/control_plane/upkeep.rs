@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::{ControlPlane, START_LIMIT, is_ready};
@@ -14,24 +14,13 @@ use crate::definition::unless_gone;
 use crate::wait::{Seen, until};
 
 impl ControlPlane {
-    /// Deletes a node, and waits until it no longer exists. The controller manager deletes its pods
+    /// `kubectl delete node`, which waits until it no longer exists. The controller manager deletes its pods
     /// some time later.
     ///
     /// # Errors
-    /// There is no such node, or it is not deleted in time.
+    /// What kubectl says.
     pub async fn delete_node(&self, name: &str) -> Result<()> {
-        let nodes: Api<Node> = Api::all(self.client().await?);
-        nodes
-            .delete(name, &DeleteParams::default())
-            .await
-            .with_context(|| format!("cannot delete node {name}"))?;
-        until(&format!("node {name} to be deleted"), START_LIMIT, async || {
-            Ok(match nodes.get_metadata_opt(name).await? {
-                None => Seen::Done(()),
-                Some(_) => Seen::NotYet("it still exists".to_owned()),
-            })
-        })
-        .await
+        self.change_node(&["delete", "node", name]).await
     }
 
     /// Makes a machine die: its node is NotReady until [`ControlPlane::recover_node`], and its pods
@@ -137,8 +126,6 @@ impl ControlPlane {
     async fn change_node(&self, arguments: &[&str]) -> Result<()> {
         let mut command = self.kubectl();
         command.args(arguments);
-        let changed = text_of(command).await.map(drop);
-        let words = arguments.join(" ");
-        changed.map_err(|error| anyhow!("kubectl {words}: {}", error.root_cause()))
+        text_of(command).await.with_context(|| format!("kubectl {}", arguments.join(" "))).map(drop)
     }
 }

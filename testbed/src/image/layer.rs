@@ -1,7 +1,6 @@
-//! Layers: tars that exist, and tars made of entries.
+//! Layers: tars that exist, and a program alone.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 
@@ -12,52 +11,8 @@ use anyhow::{Context as _, Result, ensure};
 pub enum Layer {
     /// A tar without compression, taken as it is: its maker decides whether it is reproducible.
     Tar(PathBuf),
-    /// Files by their paths in the image, without the leading slash.
-    Entries(BTreeMap<String, Entry>),
-}
-
-/// A file, a directory or a link of a layer. Parents of files need no entry of their own.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// Permissions, such as 0o755.
-    pub mode: u32,
-    /// User and group.
-    pub owner: (u32, u32),
-    /// What it is.
-    pub content: Content,
-}
-
-/// What an entry is.
-#[derive(Clone, Debug)]
-pub enum Content {
-    /// A file with these bytes.
-    Bytes(Vec<u8>),
-    /// A file with the bytes of a file of this machine.
-    File(PathBuf),
-    /// A directory.
-    Directory,
-    /// A symbolic link, with its target as it is written.
-    Link(String),
-}
-
-impl Entry {
-    /// A program of root that all users may run.
-    #[must_use]
-    pub fn program(path: impl Into<PathBuf>) -> Self {
-        Self { mode: 0o755, owner: (0, 0), content: Content::File(path.into()) }
-    }
-
-    /// A file of root that all users may read.
-    #[must_use]
-    pub fn text(text: impl Into<String>) -> Self {
-        Self { mode: 0o644, owner: (0, 0), content: Content::Bytes(text.into().into_bytes()) }
-    }
-
-    /// A directory of root that all users may list.
-    #[must_use]
-    pub fn directory() -> Self {
-        Self { mode: 0o755, owner: (0, 0), content: Content::Directory }
-    }
+    /// A program in the root directory, which all users may run: its name and its bytes.
+    Program(&'static str, Vec<u8>),
 }
 
 /// Opens a layer's tar, at its start.
@@ -76,42 +31,16 @@ pub(super) fn open(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// The tar of `entries`, by path, with `modified` as the time of each.
-pub(super) fn pack(entries: &BTreeMap<String, Entry>, modified: u64) -> Result<Vec<u8>> {
+/// The tar of a program, with `modified` as its time.
+pub(super) fn pack(name: &str, program: &[u8], modified: u64) -> Result<Vec<u8>> {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Regular);
+    header.set_mode(0o755);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(modified);
+    header.set_size(program.len() as u64);
     let mut tar = tar::Builder::new(Vec::new());
-    for (path, entry) in entries {
-        let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
-        ensure!(
-            path.split('/').all(is_plain),
-            "{path:?} is not a path in an image: it starts at the image's root, without a slash",
-        );
-        let mut header = tar::Header::new_gnu();
-        header.set_mode(entry.mode);
-        header.set_uid(entry.owner.0.into());
-        header.set_gid(entry.owner.1.into());
-        header.set_mtime(modified);
-        header.set_size(0);
-        let read;
-        let bytes = match &entry.content {
-            Content::Bytes(bytes) => &**bytes,
-            Content::File(file) => {
-                read = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-                &*read
-            }
-            Content::Directory => {
-                header.set_entry_type(tar::EntryType::Directory);
-                tar.append_data(&mut header, format!("{path}/"), &[][..])?;
-                continue;
-            }
-            Content::Link(target) => {
-                header.set_entry_type(tar::EntryType::Symlink);
-                tar.append_link(&mut header, path, target)?;
-                continue;
-            }
-        };
-        header.set_entry_type(tar::EntryType::Regular);
-        header.set_size(bytes.len() as u64);
-        tar.append_data(&mut header, path, bytes)?;
-    }
+    tar.append_data(&mut header, name, program)?;
     Ok(tar.into_inner()?)
 }

@@ -21,22 +21,13 @@ pub(crate) struct Claim {
 impl Claim {
     /// Takes it for a run directory, and removes what a killed cluster has left.
     pub(crate) fn take(run_directory: &Path) -> Result<Self> {
-        Self::take_from(Path::new(FILE), run_directory)
-    }
-
-    /// Whether this run directory was the last to take it.
-    pub(crate) fn is_last(run_directory: &Path) -> bool {
-        fs::read_to_string(FILE).is_ok_and(|last| Path::new(last.trim()) == run_directory)
-    }
-
-    fn take_from(path: &Path, run_directory: &Path) -> Result<Self> {
-        let cannot = || format!("cannot use {}", path.display());
+        let cannot = || format!("cannot use {FILE}");
         let mut file = File::options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .open(path)
+            .open(FILE)
             .with_context(cannot)?;
         let locked = file.try_lock();
         let mut last = String::new();
@@ -65,5 +56,10 @@ impl Claim {
         file.rewind()?;
         writeln!(file, "{}", run_directory.display()).with_context(cannot)?;
         Ok(Self { _file: file })
+    }
+
+    /// Whether this run directory was the last to take it.
+    pub(crate) fn is_last(run_directory: &Path) -> bool {
+        fs::read_to_string(FILE).is_ok_and(|last| Path::new(last.trim()) == run_directory)
     }
 }

@@ -1,35 +1,28 @@
 //! The real nodes of one control plane.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Result, ensure};
 
 use super::claim::Claim;
 use super::node::{FOLDER, Node, PAUSE, PAUSE_IMAGE};
 use super::{MOST, RealNodes};
-use crate::image::{Entry, Image, Layer};
+use crate::image::{Image, Layer};
 use crate::tools::{self, NodeTools};
 
 /// Their programs, and the right to have them.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) tools: NodeTools,
-    pub(crate) count: u8,
-    pub(crate) images: Vec<PathBuf>,
+    pub(crate) options: RealNodes,
     /// In order, once they were started.
     pub(crate) nodes: std::sync::OnceLock<Vec<Node>>,
     _claim: Claim,
 }
 
 impl Cluster {
-    /// Builds what is missing, and removes what a killed cluster has left.
-    pub(crate) async fn prepare(options: &RealNodes, run_directory: &Path) -> Result<Self> {
-        let (options, run_directory) = (options.clone(), run_directory.to_owned());
-        tokio::task::spawn_blocking(move || Self::prepare_now(options, &run_directory)).await?
-    }
-
-    fn prepare_now(options: RealNodes, run_directory: &Path) -> Result<Self> {
+    /// Builds what is missing, and removes what a killed cluster has left. Blocks.
+    pub(crate) fn prepare(options: &RealNodes, run_directory: &Path) -> Result<Self> {
         super::check()?;
         ensure!(
             (1..=MOST).contains(&options.count),
@@ -41,12 +34,11 @@ impl Cluster {
         let folder = run_directory.join(FOLDER);
         std::fs::create_dir_all(&folder)?;
         let (name, tag) = PAUSE_IMAGE;
-        let program =
-            BTreeMap::from([("pause".to_owned(), Entry::program(tools.program("pause")))]);
+        let program = std::fs::read(tools.program("pause"))?;
         Image {
             name: name.to_owned(),
             tag: tag.to_owned(),
-            layers: vec![Layer::Entries(program)],
+            layers: vec![Layer::Program("pause", program)],
             entrypoint: vec!["/pause".to_owned()],
             user: "65535:65535".to_owned(),
             ..Image::default()
@@ -54,8 +46,7 @@ impl Cluster {
         .write(&folder.join(PAUSE))?;
         Ok(Self {
             tools,
-            count: options.count,
-            images: options.images,
+            options: options.clone(),
             nodes: std::sync::OnceLock::new(),
             _claim: claim,
         })

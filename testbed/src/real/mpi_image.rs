@@ -275,12 +275,8 @@ fn make_layer(implementation: Implementation, base: &Path, file: &Path) -> Resul
         .tempdir_in(file.parent().context("a file has a folder")?)?;
     let root = folder.path().join("root");
     fs::create_dir(&root)?;
-    run(Command::new("tar")
-        .arg("--extract")
-        .arg("--file")
-        .arg(base)
-        .arg("--directory")
-        .arg(&root))?;
+    let mut extract = Command::new("tar");
+    run(extract.args(["--extract", "--file"]).arg(base).arg("--directory").arg(&root))?;
     let stamp = folder.path().join("stamp");
     fs::write(&stamp, "")?;
     // Times of changes have the resolution of the kernel's ticks.

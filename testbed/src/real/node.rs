@@ -108,23 +108,9 @@ impl Node {
             shift; exec "$@""#;
         let mut arguments = vec!["-c".to_owned(), script.to_owned(), "enter".to_owned()];
         arguments.extend(groups.iter().map(|group| group.display().to_string()));
-        arguments.extend(
-            [
-                "--",
-                "unshare",
-                "--mount",
-                "--uts",
-                "--ipc",
-                "--net",
-                "--cgroup",
-                "--pid",
-                "--fork",
-                "--mount-proc",
-                "--kill-child",
-                "/bin/sh",
-            ]
-            .map(str::to_owned),
-        );
+        let unshare = "-- unshare --mount --uts --ipc --net --cgroup --pid --fork --mount-proc \
+                       --kill-child /bin/sh";
+        arguments.extend(unshare.split(' ').map(str::to_owned));
         arguments.extend(
             [&self.folder.join("node.sh"), &self.folder, tools.dir(), logs]
                 .map(|path: &Path| path.display().to_string()),

@@ -9,11 +9,10 @@ mod numa;
 /// The admission policies for the controller.
 mod policies;
 
-use std::io::Write as _;
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testbed::command::output_with;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 use testbed::wait::{Seen, until};
 
@@ -58,11 +57,7 @@ impl User<'_> {
     fn kubectl(&self, command: &str, input: &Value) -> Said {
         let mut kubectl = self.plane.kubectl();
         kubectl.args(command.split_whitespace()).args(&self.further);
-        kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = kubectl.spawn().unwrap();
-        // One that does not read closes the pipe.
-        let _ = child.stdin.take().unwrap().write_all(input.to_string().as_bytes());
-        let output = child.wait_with_output().unwrap();
+        let output = output_with(&mut kubectl, input.to_string().into()).unwrap();
         let [shown, warnings] =
             [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
         let result = if output.status.success() { Ok(shown) } else { Err(warnings.clone()) };
@@ -116,8 +111,7 @@ impl User<'_> {
     async fn until(&self, command: &str, input: &Value, wanted: impl Fn(&Said) -> bool) {
         until(command, Duration::from_secs(60), async || {
             let said = self.kubectl(command, input);
-            let is_wanted = wanted(&said);
-            Ok(if is_wanted { Seen::Done(()) } else { Seen::NotYet(said.warnings) })
+            Ok(Seen::when(wanted(&said), || said.warnings))
         })
         .await
         .unwrap();
@@ -127,13 +121,11 @@ impl User<'_> {
 /// `helm upgrade --install` with these values.
 fn helm(plane: &ControlPlane, values: &[&str]) {
     let mut helm = plane.helm();
-    helm.args(["upgrade", "--install", "stowplan"])
-        .arg(CHART)
+    helm.args(["upgrade", "--install", "stowplan", CHART])
         .args(["--namespace", NAMESPACE, "--create-namespace"])
         .args(["--set-string", &format!("tls.caBundle={CA},image.repository=stowplan")])
         .args(values.iter().flat_map(|value| ["--set-json", value]));
-    let output = helm.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    crate::succeeded(&mut helm);
 }
 
 async fn start() -> ControlPlane {

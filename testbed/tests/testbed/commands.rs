@@ -5,12 +5,11 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread::{scope, sleep};
-use std::time::{Duration, Instant};
+use std::thread::scope;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{refused, succeeded};
+use crate::{eventually, refused, succeeded};
 
 fn testbed(arguments: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
@@ -39,15 +38,6 @@ fn runs((pid, started): &(String, String)) -> bool {
     fields[0] != "Z" && fields[19] == started
 }
 
-#[track_caller]
-fn all_end(processes: &[(String, String)]) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while processes.iter().any(runs) {
-        assert!(Instant::now() < end, "still running: {processes:?}");
-        sleep(Duration::from_millis(50));
-    }
-}
-
 /// `up` in the foreground, once it is ready.
 fn up(dir: &Path) -> Child {
     let mut child =
@@ -59,19 +49,22 @@ fn up(dir: &Path) -> Child {
 }
 
 #[test]
-fn a_detached_control_plane_lives_until_down() {
+fn a_detached_control_plane_lives_until_down_and_serves_pipeline_runs() {
     let dir = tempfile::tempdir().unwrap();
     let dir = &dir.path().join("it's a bed");
-    let said = succeeded(&mut testbed(&["up", "--no-install", "--detach", "--nodes=2"], dir));
-    assert!(said.contains("down --dir"), "{said}");
+    let _down = Down(dir);
+    let said = succeeded(&mut testbed(&["up", "--tekton", "--detach", "--nodes=4"], dir));
+    assert!(said.contains("down --dir") && said.contains("zonal-immediate"), "{said}");
     let started = processes(dir);
-    assert_eq!(started.len(), 5);
+    // The control plane, the imitation of Tekton, a webhook and a controller.
+    assert_eq!(started.len(), 5 + 1 + 2);
     assert!(started.iter().all(runs));
 
     // The wrappers need no environment, and leave the user's alone.
-    let mut nodes = Command::new(dir.join("kubectl"));
+    let kubectl = || Command::new(dir.join("kubectl"));
+    let mut nodes = kubectl();
     nodes.args(["get", "nodes", "--output=name"]).env("KUBECONFIG", "/nowhere");
-    assert_eq!(succeeded(&mut nodes), "node/node-1\nnode/node-2\n");
+    assert_eq!(succeeded(&mut nodes).lines().count(), 4);
     let mut releases = Command::new(dir.join("helm"));
     releases.args(["list", "--short"]).env("HELM_NAMESPACE", "no");
     assert_eq!(succeeded(&mut releases), "");
@@ -80,8 +73,20 @@ fn a_detached_control_plane_lives_until_down() {
     assert!(said.contains("is in use: etcd, kube-apiserver"), "{said}");
     assert!(started.iter().all(runs));
 
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/tekton-run.yaml");
+    succeeded(kubectl().args(["apply", "-f", example]));
+    let columns = "-o=jsonpath={range .items[*]}{.status.phase} {.spec.nodeName}{\"\\n\"}{end}";
+    let pods = becomes(
+        kubectl().args(["get", "pods", "-l=tekton.dev/pipelineRun=image", columns]),
+        |said| said.lines().filter(|line| line.starts_with("Succeeded ")).count() == 3,
+    );
+    let nodes: BTreeSet<_> = pods.lines().collect();
+    assert_eq!(nodes.len(), 1, "{pods}");
+    let claims = "-o=jsonpath={.items[*].status.phase}";
+    assert_eq!(succeeded(kubectl().args(["get", "pvc", claims])), "Bound Bound");
+
     let said = succeeded(&mut testbed(&["down"], dir));
-    assert!(said.starts_with("ended etcd, kube-apiserver"), "{said}");
+    assert!(said.starts_with("ended etcd, kube-apiserver") && said.contains("tekton"), "{said}");
     assert!(!started.iter().any(runs));
     assert!(dir.join("logs/kube-apiserver.log").is_file());
     assert!(!dir.join("etcd").exists());
@@ -105,7 +110,10 @@ fn nothing_outlives_its_owner() {
             // None of its code runs after this.
             child.kill().unwrap();
             child.wait().unwrap();
-            all_end(&started);
+            eventually(|| match started.iter().find(|process| runs(process)) {
+                Some(process) => Err(format!("{process:?} runs")),
+                None => Ok(()),
+            });
             let said = succeeded(&mut testbed(&["down"], &killed));
             assert!(said.starts_with("nothing runs"), "{said}");
         });
@@ -131,41 +139,10 @@ fn nothing_outlives_its_owner() {
 /// Runs a wrapper of the run directory until its output is `wanted`.
 #[track_caller]
 fn becomes(command: &mut Command, wanted: impl Fn(&str) -> bool) -> String {
-    let end = Instant::now() + Duration::from_secs(120);
-    loop {
+    eventually(|| {
         let said = succeeded(command);
-        if wanted(&said) {
-            return said;
-        }
-        assert!(Instant::now() < end, "still: {said}");
-        sleep(Duration::from_millis(200));
-    }
-}
-
-#[test]
-fn a_pipeline_run_gets_pods_and_volumes_from_a_control_plane_that_was_left_running() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = &dir.path().join("bed");
-    let said = succeeded(&mut testbed(&["up", "--tekton", "--detach", "--nodes=4"], dir));
-    assert!(said.contains("zonal-immediate"), "{said}");
-    let started = processes(dir);
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/tekton-run.yaml");
-    let kubectl = || Command::new(dir.join("kubectl"));
-    succeeded(kubectl().args(["apply", "-f", example]));
-    let columns = "-o=jsonpath={range .items[*]}{.status.phase} {.spec.nodeName}{\"\\n\"}{end}";
-    let pods = becomes(
-        kubectl().args(["get", "pods", "-l=tekton.dev/pipelineRun=image", columns]),
-        |said| said.lines().filter(|line| line.starts_with("Succeeded ")).count() == 3,
-    );
-    let nodes: BTreeSet<_> = pods.lines().collect();
-    assert_eq!(nodes.len(), 1, "{pods}");
-    let claims = "-o=jsonpath={.items[*].status.phase}";
-    let claims = succeeded(kubectl().args(["get", "pvc", claims]));
-    assert_eq!(claims, "Bound Bound");
-
-    let said = succeeded(&mut testbed(&["down"], dir));
-    assert!(said.contains("tekton"), "{said}");
-    assert!(!started.iter().any(runs));
+        if wanted(&said) { Ok(said) } else { Err(said) }
+    })
 }
 
 /// Ends what still runs in a directory, also when a test fails.

@@ -14,7 +14,7 @@ use kube::{Api, Client, Config};
 use serde_json::json;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 use testbed::proxy::{Call, Fault};
-use testbed::wait::{Seen, until};
+use testbed::wait::until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_fails_keeps_its_logs_and_says_where() {
@@ -47,10 +47,7 @@ async fn a_proxy_forwards_what_it_does_not_spoil() {
     let pods: Api<Pod> = Api::namespaced(client, "default");
     let admin: Api<Pod> = Api::namespaced(plane.client().await.unwrap(), "default");
     until("the role to count", Duration::from_secs(60), async || {
-        Ok(match pods.list(&ListParams::default()).await {
-            Ok(_) => Seen::Done(()),
-            Err(error) => Seen::NotYet(error.to_string()),
-        })
+        Ok(pods.list(&ListParams::default()).await.into())
     })
     .await
     .unwrap();

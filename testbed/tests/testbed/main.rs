@@ -18,6 +18,8 @@ mod tekton;
 mod tools;
 
 use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Returns the standard output of a command, which must succeed.
 #[track_caller]
@@ -31,4 +33,17 @@ fn refused(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert!(!status.success(), "{command:?}: {}", String::from_utf8_lossy(&stdout));
     String::from_utf8(stderr).unwrap()
+}
+
+/// Repeats `attempt` until it succeeds, and returns the result; its error tells what was found instead.
+#[track_caller]
+fn eventually<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let end = Instant::now() + Duration::from_secs(120);
+    loop {
+        match attempt() {
+            Ok(found) => return found,
+            Err(why) => assert!(Instant::now() < end, "still: {why}"),
+        }
+        sleep(Duration::from_millis(100));
+    }
 }

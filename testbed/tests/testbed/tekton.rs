@@ -7,11 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, EvictParams, GroupVersionKind, Patch, PatchParams,
-    PostParams,
-};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject, EvictParams, GroupVersionKind, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -43,7 +40,7 @@ async fn runs_change_in_tektons_order_and_show_what_coscheduling_is_for() {
         a_run_of_five_tasks(&client),
         a_retry_starts_before_the_last_pod_has_ended(&client),
         an_evicted_pod_is_retried(&client),
-        a_quota_refuses_a_pod_for_a_while(&client),
+        a_quota_refuses_a_pod_for_a_while(&plane, &client),
     );
     plane.stop().await;
 }
@@ -246,27 +243,22 @@ async fn an_evicted_pod_is_retried(client: &Client) {
     timeline.compare("eviction").await;
 }
 
-async fn a_quota_refuses_a_pod_for_a_while(client: &Client) {
+async fn a_quota_refuses_a_pod_for_a_while(plane: &ControlPlane, client: &Client) {
     let timeline = Timeline::new(client, "line-quota").await;
-    let pods: Api<Pod> = Api::namespaced(client.clone(), "line-quota");
-    let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), "line-quota");
-    let other = json!({
-        "metadata": {"name": "other"}, "spec": {"containers": [{"name": "c", "image": "c"}]},
-    });
-    pods.create(&PostParams::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
-    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}});
-    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let kubectl = |words: &str| {
+        crate::succeeded(plane.kubectl().args(["-n", "line-quota"]).args(words.split(' ')))
+    };
+    kubectl("run other --image=none");
+    kubectl("create quota q --hard=pods=1");
     until("the quota to count the pod", LIMIT, async || {
-        let used = quotas.get("q").await?.status.and_then(|status| status.used?.remove("pods"));
-        let used = used.map(|used| used.0).unwrap_or_default();
-        Ok(if used == "1" { Seen::Done(()) } else { Seen::NotYet(used) })
+        let used = kubectl("get quota q -o=jsonpath={.status.used.pods}");
+        Ok(Seen::when(used == "1", || used))
     })
     .await
     .unwrap();
     run(client, "line-quota", "run", spec(&[task("a", &[], 1)])).await;
     timeline.compare("quota").await;
-    pods.delete("other", &DeleteParams::default().grace_period(0)).await.unwrap();
-    let more = Patch::Merge(json!({"spec": {"hard": {"pods": "2"}}}));
-    quotas.patch("q", &PatchParams::default(), &more).await.unwrap();
+    kubectl("delete pod other --grace-period=0 --force");
+    kubectl(r#"patch quota q --type=merge --patch={"spec":{"hard":{"pods":"2"}}}"#);
     assert_eq!(ended(client, "line-quota", "run", LIMIT).await.unwrap(), Ended::Succeeded);
 }

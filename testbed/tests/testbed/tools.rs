@@ -4,10 +4,10 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+use crate::{eventually, refused};
 
 /// A cache of its own, and a stand-in for Go.
 struct Bench {
@@ -44,6 +44,22 @@ impl Bench {
         log.lines().filter(|line| *line == of).count()
     }
 
+    /// Starts a build, and returns when its Go runs.
+    fn begun(&self) -> Child {
+        let build = self.tools("current").spawn().unwrap();
+        eventually(|| match self.calls("install") {
+            1 => Ok(()),
+            calls => Err(format!("{calls} builds")),
+        });
+        build
+    }
+
+    /// Builds if it is necessary. Returns what it prints: the folder, and its messages.
+    #[track_caller]
+    fn built(&self) -> (String, String) {
+        succeeds(self.tools("current").spawn().unwrap())
+    }
+
     /// What the cache holds, without the lock.
     fn cached(&self) -> Vec<String> {
         fs::read_dir(self.file("cache"))
@@ -55,19 +71,19 @@ impl Bench {
     }
 }
 
-/// Success, standard output, standard error.
-fn outcome(child: Child) -> (bool, String, String) {
+/// Returns the standard output and the standard error of a process, which must succeed.
+#[track_caller]
+fn succeeds(child: Child) -> (String, String) {
     let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.success(), text(output.stdout), text(output.stderr))
+    let [shown, said] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(output.status.success(), "{said}");
+    (shown, said)
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < end, "{what}");
-        sleep(Duration::from_millis(20));
-    }
+/// The name of the folder that was printed.
+fn name(shown: &str) -> &str {
+    Path::new(shown.trim_end()).file_name().unwrap().to_str().unwrap()
 }
 
 #[test]
@@ -80,8 +96,8 @@ fn a_go_that_is_missing_or_old_is_reported() {
         (missing, "there is no `go` on the PATH; install Go 1."),
         (bench.tools("old"), "or newer, and `go` on the PATH is 1.21.5; install Go 1."),
     ] {
-        let (success, _, said) = outcome(tools.spawn().unwrap());
-        assert!(!success && said.contains(message), "{said}");
+        let said = refused(&mut tools);
+        assert!(said.contains(message), "{said}");
         assert_eq!(bench.cached(), Vec::<String>::new());
     }
 }
@@ -89,33 +105,24 @@ fn a_go_that_is_missing_or_old_is_reported() {
 #[test]
 fn two_that_ask_at_once_build_once_and_nobody_builds_again() {
     let bench = Bench::new();
-    let first = bench.tools("current").spawn().unwrap();
-    eventually("the first never built", || bench.calls("install") == 1);
-
+    let first = bench.begun();
     let mut second = bench.tools("current").spawn().unwrap();
     let mut lines = BufReader::new(second.stderr.take().unwrap()).lines();
     let waits = lines.next().unwrap().unwrap();
     assert!(waits.contains("another process builds the control plane; waiting"), "{waits}");
     fs::write(bench.file("gate"), "").unwrap();
 
-    let (success, first_dir, said) = outcome(first);
-    assert!(success, "{said}");
+    let (first_dir, said) = succeeds(first);
     assert!(said.contains("takes several minutes"), "{said}");
-    let (success, second_dir, _) = outcome(second);
-    assert!(success);
-    assert_eq!(first_dir, second_dir);
+    assert_eq!(first_dir, succeeds(second).0);
     assert_eq!(bench.calls("install"), 1);
-
-    let (success, third_dir, said) = outcome(bench.tools("current").spawn().unwrap());
-    assert!(success && said.is_empty(), "{said}");
-    assert_eq!(first_dir, third_dir);
+    assert_eq!(bench.built(), (first_dir.clone(), String::new()));
     assert_eq!((bench.calls("install"), bench.calls("version")), (1, 1));
 
-    let dir = Path::new(first_dir.trim_end());
-    assert_eq!(bench.cached(), [dir.file_name().unwrap().to_str().unwrap()]);
-    assert_eq!(fs::read_to_string(dir.join("etcd")).unwrap(), "server\n");
-    assert_eq!(fs::read_to_string(dir.join("helm")).unwrap(), "helm\n");
-    let stages = fs::read_to_string(dir.join("stages.yaml")).unwrap();
+    assert_eq!(bench.cached(), [name(&first_dir)]);
+    let text = |file: &str| fs::read_to_string(Path::new(first_dir.trim_end()).join(file)).unwrap();
+    assert_eq!((text("etcd"), text("helm")), ("server\n".to_owned(), "helm\n".to_owned()));
+    let stages = text("stages.yaml");
     assert_eq!(stages.matches("kind: Stage").count(), 5, "{stages}");
 }
 
@@ -124,29 +131,24 @@ fn a_failed_build_leaves_nothing_and_can_be_repeated() {
     let bench = Bench::new();
     fs::write(bench.file("gate"), "").unwrap();
     fs::write(bench.file("broken"), "").unwrap();
-    let (success, _, said) = outcome(bench.tools("current").spawn().unwrap());
-    assert!(!success);
+    let said = refused(&mut bench.tools("current"));
     assert!(said.contains("no space left on device"), "{said}");
     assert_eq!(bench.cached(), Vec::<String>::new());
 
     fs::remove_file(bench.file("broken")).unwrap();
-    let (success, dir, said) = outcome(bench.tools("current").spawn().unwrap());
-    assert!(success, "{said}");
-    assert!(Path::new(dir.trim_end()).join("kwok").is_file());
+    let (dir, _) = bench.built();
+    assert_eq!(bench.cached(), [name(&dir)]);
 }
 
 #[test]
 fn what_a_killed_build_left_is_swept() {
     let bench = Bench::new();
-    let mut killed = bench.tools("current").spawn().unwrap();
-    eventually("it never built", || bench.calls("install") == 1);
+    let mut killed = bench.begun();
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert!(bench.cached()[0].starts_with("staging-"), "{:?}", bench.cached());
 
     fs::write(bench.file("gate"), "").unwrap();
-    let (success, dir, said) = outcome(bench.tools("current").spawn().unwrap());
-    assert!(success, "{said}");
-    let name = Path::new(dir.trim_end()).file_name().unwrap().to_str().unwrap();
-    assert_eq!(bench.cached(), [name]);
+    let (dir, _) = bench.built();
+    assert_eq!(bench.cached(), [name(&dir)]);
 }

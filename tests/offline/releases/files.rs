@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
-use testbed::image::{Entry, Image, Layer};
+use testbed::image::{Image, Layer};
 use testbed::tools::{Tools, to_stderr};
 
 use crate::chart::helm::stdout;
@@ -228,15 +228,14 @@ fn an_archive_of_the_command_line_is_the_same_each_time() {
 fn write_images(checkout: &Checkout) -> BTreeSet<String> {
     fs::create_dir_all(checkout.dist()).unwrap();
     let write = |architecture: &str| {
-        let layer = [("stowplan".to_owned(), Entry::text(architecture))];
         let image = Image {
             name: format!("{REGISTRY}/stowplan"),
             tag: VERSION.to_owned(),
-            layers: vec![Layer::Entries(layer.into())],
+            layers: vec![Layer::Program("stowplan", architecture.into())],
             ..Image::default()
         };
         let name = format!("stowplan-image-{VERSION}-linux-{architecture}.tar");
-        image.write(&checkout.dist().join(name)).unwrap().to_string()
+        image.write(&checkout.dist().join(name)).unwrap()
     };
     ["amd64", "arm64"].iter().map(|architecture| write(architecture)).collect()
 }

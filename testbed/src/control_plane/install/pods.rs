@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use kube::Api;
 use kube::api::ListParams;
 
-use super::{LIMIT, effective, helm_release, resources_served};
+use super::{LIMIT, NAMESPACE, effective, helm_release, resources_served};
 use crate::control_plane::ControlPlane;
 use crate::wait::{Seen, until};
 
@@ -18,8 +18,6 @@ pub struct PodInstall {
     pub archive: PathBuf,
     /// The folder of the chart.
     pub chart: PathBuf,
-    /// The namespace of the release.
-    pub namespace: String,
     /// Files of values, as for `helm install --values`.
     pub value_files: Vec<PathBuf>,
     /// Chart values, as for `helm install --set`.
@@ -27,13 +25,12 @@ pub struct PodInstall {
 }
 
 impl PodInstall {
-    /// Into `stowplan-system`, with the chart's own values.
+    /// With the chart's own values.
     #[must_use]
     pub fn new(archive: impl Into<PathBuf>, chart: impl Into<PathBuf>) -> Self {
         Self {
             archive: archive.into(),
             chart: chart.into(),
-            namespace: "stowplan-system".to_owned(),
             value_files: Vec::new(),
             values: Vec::new(),
         }
@@ -67,17 +64,17 @@ impl ControlPlane {
     /// # Errors
     /// helm fails, or the pods do not become ready.
     pub async fn upgrade_pods(&self, install: &PodInstall) -> Result<()> {
-        helm(self, "upgrade", &[], install).await?;
-        self.pods_ready(&install.namespace).await
+        helm(self, "upgrade", install).await?;
+        self.pods_ready().await
     }
 
-    /// Waits until each Deployment of the namespace has all of its pods, all of them ready and of
+    /// Waits until each Deployment of stowplan has all of its pods, all of them ready and of
     /// its present template.
     ///
     /// # Errors
     /// It does not happen in time: the message names the pods' states.
-    pub async fn pods_ready(&self, namespace: &str) -> Result<()> {
-        let deployments: Api<Deployment> = Api::namespaced(self.client().await?, namespace);
+    pub async fn pods_ready(&self) -> Result<()> {
+        let deployments: Api<Deployment> = Api::namespaced(self.client().await?, NAMESPACE);
         until("the chart's pods to be ready", LIMIT, async || {
             self.check()?;
             let all = deployments.list(&ListParams::default()).await?.items;
@@ -86,13 +83,10 @@ impl ControlPlane {
                 .filter(|deployment| !is_rolled_out(deployment))
                 .filter_map(|deployment| deployment.metadata.name)
                 .collect();
-            Ok(match waiting.is_empty() {
-                true => Seen::Done(()),
-                false => Seen::NotYet(waiting.join(", ")),
-            })
+            Ok(Seen::when(waiting.is_empty(), || waiting.join(", ")))
         })
         .await
-        .with_context(|| self.describe_pods(namespace))
+        .with_context(|| self.describe_pods(NAMESPACE))
     }
 
     /// Waits until a pod's creation reaches the webhook, or is refused because it does not.
@@ -107,14 +101,15 @@ impl ControlPlane {
         ensure!(self.real.is_some(), "only real nodes run the chart's pods: use `install`");
         self.import(&install.archive).await?;
         let client = self.client().await?;
-        helm(self, "install", &["--create-namespace"], install).await?;
+        helm(self, "install", install).await?;
         resources_served(&client).await?;
-        self.pods_ready(&install.namespace).await?;
+        self.pods_ready().await?;
         effective(self, &client).await
     }
 
     /// The pods of a namespace and its last events, for messages.
-    fn describe_pods(&self, namespace: &str) -> String {
+    #[must_use]
+    pub fn describe_pods(&self, namespace: &str) -> String {
         let columns = "custom-columns=NAME:.involvedObject.name,MESSAGE:.message";
         [&["get", "pods", "-o", "wide"][..], &["get", "events", "-o", columns]]
             .iter()
@@ -126,18 +121,9 @@ impl ControlPlane {
     }
 }
 
-async fn helm(
-    plane: &ControlPlane,
-    verb: &str,
-    arguments: &[&str],
-    install: &PodInstall,
-) -> Result<()> {
-    let PodInstall { chart, namespace, value_files, values, .. } = install;
-    let mut arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
-    for file in value_files {
-        arguments.extend(["--values".to_owned(), file.display().to_string()]);
-    }
-    helm_release(plane, verb, chart, namespace, &arguments, values, None).await
+async fn helm(plane: &ControlPlane, verb: &str, install: &PodInstall) -> Result<()> {
+    let PodInstall { chart, value_files, values, .. } = install;
+    helm_release(plane, verb, chart, value_files, values, None).await
 }
 
 fn is_rolled_out(deployment: &Deployment) -> bool {

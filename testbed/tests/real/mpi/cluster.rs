@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
+use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use testbed::command;
 use testbed::control_plane::ControlPlane;
 use testbed::real::mpi_image::{Implementation, MpiImage};
 use testbed::wait::{Seen, until};
@@ -23,10 +24,9 @@ pub(crate) struct World {
 }
 
 /// A cluster named `pi`, in a namespace of its own.
-#[derive(Clone)]
-pub(crate) struct Cluster {
-    pub(crate) client: Client,
-    pub(crate) namespace: String,
+pub(crate) struct Cluster<'w> {
+    world: &'w World,
+    namespace: String,
     image: MpiImage,
     /// `securityContext` of the pods.
     pub(crate) security: Value,
@@ -40,13 +40,11 @@ pub(crate) const RING: &str = "mpirun -n 9 ring";
 /// The same for Open MPI 5: it binds ranks to cores, and a node may have fewer cores than slots.
 pub(crate) const UNBOUND_RING: &str = "mpirun --bind-to none -n 9 ring";
 
-impl Cluster {
-    pub(crate) async fn new(world: &World, namespace: &str, image: MpiImage) -> Result<Self> {
-        let object = json!({"metadata": {"name": namespace}});
-        let namespaces: Api<Namespace> = Api::all(world.client.clone());
-        namespaces.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+impl<'w> Cluster<'w> {
+    pub(crate) fn new(world: &'w World, namespace: &str, image: MpiImage) -> Result<Self> {
+        command::run(world.plane.kubectl().args(["create", "namespace", namespace]))?;
         Ok(Self {
-            client: world.client.clone(),
+            world,
             namespace: namespace.to_owned(),
             image,
             security: json!({"runAsUser": 0}),
@@ -54,11 +52,20 @@ impl Cluster {
         })
     }
 
-    pub(crate) fn api<K>(&self) -> Api<K>
+    fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
     {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        Api::namespaced(self.world.client.clone(), &self.namespace)
+    }
+
+    /// Runs kubectl in the cluster's namespace. Returns what it prints.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        command::text(self.world.plane.kubectl().args(["-n", &self.namespace]).args(arguments))
+    }
+
+    pub(crate) fn patch(&self, object: &str, change: &Value) -> Result<()> {
+        self.kubectl(&["patch", object, "--type=merge", "-p", &change.to_string()]).map(drop)
     }
 
     fn template(&self, role: &str, command: Option<&str>) -> Value {
@@ -109,47 +116,45 @@ impl Cluster {
     }
 
     /// Creates the launcher's Job.
-    pub(crate) async fn launch(&self, name: &str, command: &str, retries: u32) -> Result<()> {
+    pub(crate) fn launch(&self, name: &str, command: &str, retries: u32) -> Result<()> {
         let mut template = self.template("launcher", Some(command));
         template["spec"]["restartPolicy"] = json!("Never");
-        self.create("Job", name, json!({"backoffLimit": retries, "template": template})).await
+        self.create("Job", name, &json!({"backoffLimit": retries, "template": template}))
     }
 
     /// Creates a StatefulSet of three workers.
-    pub(crate) async fn worker_set(&self) -> Result<()> {
+    pub(crate) fn worker_set(&self) -> Result<()> {
         let spec = json!({
             "replicas": 3, "serviceName": "pi", "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": {"app": "pi-worker"}},
             "template": self.template("worker", None),
         });
-        self.create("StatefulSet", "pi-workers", spec).await
+        self.create("StatefulSet", "pi-workers", &spec)
     }
 
     /// Creates an Indexed Job of workers.
-    pub(crate) async fn worker_job(&self, count: u32) -> Result<()> {
+    pub(crate) fn worker_job(&self, count: u32) -> Result<()> {
         let mut template = self.template("worker", None);
         template["spec"]["restartPolicy"] = json!("Never");
         let spec = json!({
             "completionMode": "Indexed", "completions": count, "parallelism": count,
             "template": template,
         });
-        self.create("Job", "pi-workers", spec).await
+        self.create("Job", "pi-workers", &spec)
     }
 
-    async fn create(&self, kind: &str, name: &str, spec: Value) -> Result<()> {
+    fn create(&self, kind: &str, name: &str, spec: &Value) -> Result<()> {
         let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
-        let (namespace, plural) = (&self.namespace, kind.to_lowercase() + "s");
         let object = json!({
             "apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec,
         });
-        let path = format!("/apis/{version}/namespaces/{namespace}/{plural}");
-        let request = http::Request::post(path).header("content-type", "application/json");
-        self.client.request_text(request.body(object.to_string().into_bytes())?).await?;
-        Ok(())
+        let mut kubectl = self.world.plane.kubectl();
+        kubectl.args(["create", "-n", &self.namespace, "-f", "-"]);
+        command::run_with(&mut kubectl, object.to_string().into()).map(drop)
     }
 
-    pub(crate) async fn pods(&self, app: &str) -> Result<Vec<Pod>> {
-        let labels = ListParams::default().labels(&format!("app={app}"));
+    async fn workers(&self) -> Result<Vec<Pod>> {
+        let labels = ListParams::default().labels("app=pi-worker");
         Ok(self.api::<Pod>().list(&labels).await?.items)
     }
 
@@ -162,69 +167,45 @@ impl Cluster {
             let conditions = status.conditions.iter().flatten();
             let has =
                 |kind: &str| conditions.clone().any(|of| of.type_ == kind && of.status == "True");
-            if has("Failed") {
-                bail!("it failed: {}", self.describe(job).await);
-            }
+            ensure!(!has("Failed"), "it failed");
             Ok(match has("Complete") {
                 true => Seen::Done(status.failed.unwrap_or_default()),
-                false => Seen::NotYet(self.describe(job).await),
-            })
-        })
-        .await?;
-        Ok((self.logs(job).await?, failed))
-    }
-
-    /// The states and outputs of a Job's pods, for messages.
-    async fn describe(&self, job: &str) -> String {
-        let pods = self.api::<Pod>().list(&ListParams::default()).await;
-        let mut text = String::new();
-        for pod in pods.into_iter().flat_map(|list| list.items) {
-            let name = pod.metadata.name.unwrap_or_default();
-            let status = pod.status.unwrap_or_default();
-            let phase = status.phase.unwrap_or_default();
-            text.push_str(&format!("\n{name}: {phase}"));
-            let containers = status.container_statuses.into_iter().flatten();
-            for of in containers.chain(status.init_container_statuses.into_iter().flatten()) {
-                if !of.ready {
-                    let state = serde_json::to_string(&of.state).unwrap_or_default();
-                    text.push_str(&format!(" {}={state}", of.name));
-                }
-            }
-            if name.starts_with(job) || phase != "Running" {
-                let logs = self.api::<Pod>().logs(&name, &LogParams::default()).await;
-                text.push_str(&format!("\n{}", logs.unwrap_or_default()));
-            }
-        }
-        text
-    }
-
-    async fn logs(&self, job: &str) -> Result<String> {
-        let labels = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
-        let pods = self.api::<Pod>().list(&labels).await?.items;
-        let succeeded = pods.into_iter().find(|pod| {
-            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Succeeded")
-        });
-        let name = succeeded.and_then(|pod| pod.metadata.name).context("no pod succeeded")?;
-        Ok(self.api::<Pod>().logs(&name, &LogParams::default()).await?)
-    }
-
-    /// Waits until `count` workers are Ready.
-    pub(crate) async fn workers_ready(&self, count: usize) -> Result<Vec<Pod>> {
-        until(&format!("{count} workers in {}", self.namespace), LIMIT, async || {
-            let pods = self.pods("pi-worker").await?;
-            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
-            Ok(match ready == count && pods.len() == count {
-                true => Seen::Done(pods),
-                false => Seen::NotYet(self.describe("pi-workers").await),
+                false => Seen::NotYet(serde_json::to_string(&status)?),
             })
         })
         .await
+        .with_context(|| self.describe())?;
+        let selector = format!("--selector=batch.kubernetes.io/job-name={job}");
+        let succeeded = "--field-selector=status.phase=Succeeded";
+        let pod = self.kubectl(&["get", "pods", &selector, succeeded, "-o=name"])?;
+        Ok((self.kubectl(&["logs", pod.trim()])?, failed))
+    }
+
+    /// The pods, their events and what launchers have printed, for messages.
+    fn describe(&self) -> String {
+        let printed = self.kubectl(&["logs", "--selector=app=pi-launcher", "--tail=100"]);
+        let pods = self.world.plane.describe_pods(&self.namespace);
+        format!("{pods}\n{}", printed.unwrap_or_default())
+    }
+
+    /// Waits until three workers are Ready.
+    pub(crate) async fn workers_ready(&self) -> Result<()> {
+        until(&format!("three workers in {}", self.namespace), LIMIT, async || {
+            let pods = self.workers().await?;
+            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+            Ok(match (ready, pods.len()) {
+                (3, 3) => Seen::Done(()),
+                (ready, all) => Seen::NotYet(format!("{ready} of {all} are Ready")),
+            })
+        })
+        .await
+        .with_context(|| self.describe())
     }
 
     /// Waits until the workers are deleted.
     pub(crate) async fn workers_gone(&self) -> Result<()> {
         until("the workers to be deleted", LIMIT, async || {
-            let count = self.pods("pi-worker").await?.len();
+            let count = self.workers().await?.len();
             Ok(if count == 0 { Seen::Done(()) } else { Seen::NotYet(format!("{count} pods")) })
         })
         .await
@@ -255,14 +236,12 @@ impl Cluster {
     }
 
     /// Deletes the namespace: the machine is small. The next test need not wait for it.
-    pub(crate) async fn end(self) -> Result<()> {
-        let namespaces: Api<Namespace> = Api::all(self.client);
-        namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
-        Ok(())
+    pub(crate) fn end(self) -> Result<()> {
+        self.kubectl(&["delete", "namespace", &self.namespace, "--wait=false"]).map(drop)
     }
 }
 
-pub(crate) fn is_ready(pod: &Pod) -> bool {
+fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
     ready.any(|condition| condition.status == "True") && pod.metadata.deletion_timestamp.is_none()

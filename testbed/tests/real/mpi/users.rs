@@ -43,7 +43,7 @@ async fn run(
     security: Value,
     dir: Option<&'static str>,
 ) -> Result<()> {
-    let mut cluster = Cluster::new(world, namespace, image).await?;
+    let mut cluster = Cluster::new(world, namespace, image)?;
     cluster.security = security;
     cluster.annotations.extend(dir.map(|dir| ("ssh-dir", dir.to_owned())));
     // The launcher first: without its gate it would fail.
@@ -51,8 +51,8 @@ async fn run(
         Implementation::OpenMpi5 => UNBOUND_RING,
         _ => RING,
     };
-    cluster.launch("pi-launcher", command, 0).await?;
-    cluster.worker_set().await?;
+    cluster.launch("pi-launcher", command, 0)?;
+    cluster.worker_set()?;
     cluster.runs_evenly("pi-launcher").await?;
-    cluster.end().await
+    cluster.end()
 }

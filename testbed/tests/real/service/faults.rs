@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -16,13 +16,12 @@ use super::world::{LIMIT, NAMESPACE, Profile, World, address, name, node};
 pub(crate) async fn a_webhook_is_killed(world: Arc<World>) -> Result<()> {
     world.with(Profile::Default).await?;
     let report = world
-        .under_load("webhook-killed", async || {
+        .under_load("webhook-killed", async |at| {
             let victim = world.busiest_webhook().await?;
-            let at = Instant::now();
             world.kill_program(&victim)?;
             restarted(&world, &victim).await?;
             eprintln!("  it is ready again after {:.1} s", at.elapsed().as_secs_f64());
-            Ok(at)
+            Ok(())
         })
         .await?;
     report.none_failed()?;
@@ -34,21 +33,17 @@ pub(crate) async fn a_webhook_is_killed(world: Arc<World>) -> Result<()> {
 pub(crate) async fn the_leader_is_killed(world: Arc<World>) -> Result<()> {
     world.with(Profile::Default).await?;
     let report = world
-        .under_load("leader-killed", async || {
+        .under_load("leader-killed", async |at| {
             let victim = world.leader().await?;
-            let at = Instant::now();
             world.kill_program(&victim)?;
             world.create_pool("after-the-leader", false)?;
             world.pool_has_node("after-the-leader").await?;
             eprintln!("  a new pool has its node after {:.1} s", at.elapsed().as_secs_f64());
-            restarted(&world, &victim).await?;
-            Ok(at)
+            restarted(&world, &victim).await
         })
         .await?;
-    world.delete_pool("after-the-leader").await?;
-    report.none_failed()?;
-    report.all_placed()?;
-    report.end().await
+    world.delete_pool("after-the-leader")?;
+    report.end_without_failures().await
 }
 
 /// Pods are created all the same, and the controller reports those that have no placement.
@@ -71,33 +66,30 @@ async fn lose_node(world: &World, profile: Profile, case: &str) -> Result<Report
     world.with(profile).await?;
     let mut lost = None;
     let report = world
-        .under_load(case, async || {
+        .under_load(case, async |at| {
             let victim = world.busiest_webhook().await?;
             let node = world.plane.real_node(node(&victim)?)?;
             let own = address(&victim)?.to_owned();
             lost = Some(node.name().to_owned());
-            let at = Instant::now();
-            node.lose().await?;
+            node.lose()?;
             until("the Service to lead to the other replicas", LIMIT, async || {
                 let addresses = world.service_addresses().await?;
-                Ok(match addresses.contains(&own) || addresses.is_empty() {
-                    true => Seen::NotYet(format!("{addresses:?}")),
-                    false => Seen::Done(()),
-                })
+                let leads_on = !addresses.is_empty() && !addresses.contains(&own);
+                Ok(Seen::when(leads_on, || format!("{addresses:?}")))
             })
             .await?;
             let seconds = at.elapsed().as_secs_f64();
             eprintln!("  the dead replica is out of the Service after {seconds:.1} s");
             // The connections that are left over.
             sleep(Duration::from_secs(5)).await;
-            Ok(at)
+            Ok(())
         })
         .await;
     // Also after a failure: the next case needs it.
     let node = world.plane.real_node(&lost.context("no node was lost")?)?;
-    node.start().await?;
+    node.start()?;
     node.ready().await?;
-    world.plane.pods_ready(NAMESPACE).await?;
+    world.plane.pods_ready().await?;
     report
 }
 
@@ -113,10 +105,8 @@ async fn restarted(world: &World, victim: &Pod) -> Result<()> {
     let before = restarts(victim).0;
     until(&format!("{name} to be started again"), LIMIT, async || {
         let (count, is_ready) = restarts(&pods.get(name).await?);
-        Ok(match count > before && is_ready {
-            true => Seen::Done(()),
-            false => Seen::NotYet(format!("{count} restarts, ready: {is_ready}")),
-        })
+        let why = || format!("{count} restarts, ready: {is_ready}");
+        Ok(Seen::when(count > before && is_ready, why))
     })
     .await
 }
@@ -126,10 +116,9 @@ pub(crate) async fn a_webhooks_node_is_drained(world: Arc<World>) -> Result<()> 
     world.with(Profile::Strict).await?;
     let mut drained = None;
     let report = world
-        .under_load("drain", async || {
+        .under_load("drain", async |at| {
             let victim = world.busiest_webhook().await?;
             let node = node(&victim)?.to_owned();
-            let at = Instant::now();
             drained = Some(node.clone());
             world.kubectl(&["drain", &node, "--ignore-daemonsets", "--timeout=120s"])?;
             eprintln!("  {node} is drained after {:.1} s", at.elapsed().as_secs_f64());
@@ -140,13 +129,9 @@ pub(crate) async fn a_webhooks_node_is_drained(world: Arc<World>) -> Result<()> 
                 .map(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
                 .collect();
             ensure!(!nodes.contains(&Some(node.clone())), "a webhook is still on {node}");
-            world.plane.pods_ready(NAMESPACE).await?;
-            Ok(at)
+            world.plane.pods_ready().await
         })
         .await;
     world.kubectl(&["uncordon", &drained.context("no node was drained")?])?;
-    let report = report?;
-    report.none_failed()?;
-    report.all_placed()?;
-    report.end().await
+    report?.end_without_failures().await
 }

@@ -181,7 +181,7 @@ fn is_placed(pod: &Pod) -> Result<bool> {
 
 impl Report {
     /// Prints what the client saw; `since` is the moment of the fault.
-    pub(crate) fn print(&self, what: &str, since: Option<Instant>) {
+    pub(crate) fn print(&self, what: &str, since: Instant) {
         let mut latencies: Vec<_> = self.tries.iter().map(|one| one.latency).collect();
         latencies.sort_unstable();
         let at = |part: usize| latencies.get((latencies.len() - 1) * part / 1000).copied();
@@ -199,26 +199,24 @@ impl Report {
             self.longest.as_millis(),
         );
         let slow: Vec<_> = self.tries.iter().filter(|one| one.latency > SLOW).collect();
-        if let (Some(last), Some(since)) = (slow.last(), since) {
+        if let Some(last) = slow.last() {
             let last = (last.at + last.latency).duration_since(since).as_secs_f64();
             let _ = write!(line, "; {} over 1 s, the last until {last:.1} s after", slow.len());
         }
         eprintln!("{line}");
-        let mut failures: BTreeSet<_> =
-            self.tries.iter().filter_map(|one| one.failure.as_deref()).collect();
         // Each with another port.
-        while failures.len() > 3 {
-            failures.pop_last();
-        }
-        for failure in failures {
+        for failure in self.failures().into_iter().take(3) {
             eprintln!("  {failure}");
         }
     }
 
+    fn failures(&self) -> BTreeSet<&str> {
+        self.tries.iter().filter_map(|one| one.failure.as_deref()).collect()
+    }
+
     /// No request was refused.
     pub(crate) fn none_failed(&self) -> Result<()> {
-        let failures: BTreeSet<_> =
-            self.tries.iter().filter_map(|one| one.failure.as_deref()).collect();
+        let failures = self.failures();
         ensure!(failures.is_empty(), "creations failed: {failures:?}");
         Ok(())
     }
@@ -234,10 +232,8 @@ impl Report {
             let metrics = world.metrics(&world.leader().await?).await?;
             let sample = "stowplan_controller_unplaced_pods ";
             let found = metrics.lines().find_map(|line| line.strip_prefix(sample));
-            Ok(match found == Some(&*self.unplaced.len().to_string()) {
-                true => Seen::Done(()),
-                false => Seen::NotYet(format!("{found:?}, not {}", self.unplaced.len())),
-            })
+            let expected = self.unplaced.len().to_string();
+            Ok(Seen::when(found == Some(&*expected), || format!("{found:?}, not {expected}")))
         })
         .await?;
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -250,12 +246,16 @@ impl Report {
                 .collect();
             let missing: Vec<_> = self.unplaced.difference(&named).collect();
             ensure!(named.is_subset(&self.unplaced), "{named:?}, but not {:?}", self.unplaced);
-            Ok(match missing.is_empty() {
-                true => Seen::Done(()),
-                false => Seen::NotYet(format!("none for {missing:?}")),
-            })
+            Ok(Seen::when(missing.is_empty(), || format!("none for {missing:?}")))
         })
         .await
+    }
+
+    /// Every request succeeded, and every pod has its placement.
+    pub(crate) async fn end_without_failures(self) -> Result<()> {
+        self.none_failed()?;
+        self.all_placed()?;
+        self.end().await
     }
 
     /// Deletes the pods that are left, and checks that there is no other.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use testbed::command;
 use testbed::wait::{Seen, until};
@@ -37,16 +37,15 @@ pub(crate) async fn the_chart_installs_two_of_each(world: Arc<World>) -> Result<
         };
         ensure!(report.lines().any(is_ok), "{item} is not ok:\n{report}");
     }
+    let refused = world.distrust()?;
+    ensure!(refused.contains("invalid peer certificate"), "{refused}");
     let report = world
-        .under_load("nothing-happens", async || {
-            let at = Instant::now();
-            sleep(std::time::Duration::from_secs(3)).await;
-            Ok(at)
+        .under_load("nothing-happens", async |_| {
+            sleep(Duration::from_secs(3)).await;
+            Ok(())
         })
         .await?;
-    report.none_failed()?;
-    report.all_placed()?;
-    report.end().await
+    report.end_without_failures().await
 }
 
 /// The image of the same program by another tag, as for a new release.
@@ -60,26 +59,21 @@ pub(crate) async fn the_ca_is_replaced(world: Arc<World>) -> Result<()> {
     world.with(Profile::Strict).await?;
     let [old, _] = world.authorities()?;
     let report = world
-        .under_load("ca-replaced", async || {
-            let at = Instant::now();
+        .under_load("ca-replaced", async |at| {
             world.kubectl(&["delete", "secret", "stowplan-ca", "-n", NAMESPACE])?;
             until("only the new CA to be trusted", LIMIT, async || {
                 let [bundle, issuer] = world.authorities()?;
                 let count = bundle.matches("BEGIN CERTIFICATE").count();
-                Ok(match bundle == issuer && bundle != old {
-                    true => Seen::Done(()),
-                    false => Seen::NotYet(format!("the caBundle has {count} CAs")),
-                })
+                let is_replaced = bundle == issuer && bundle != old;
+                Ok(Seen::when(is_replaced, || format!("the caBundle has {count} CAs")))
             })
             .await?;
             let seconds = at.elapsed().as_secs_f64();
             eprintln!("  only the new CA is trusted after {seconds:.1} s");
-            Ok(at)
+            Ok(())
         })
         .await?;
-    report.none_failed()?;
-    report.all_placed()?;
-    report.end().await
+    report.end_without_failures().await
 }
 
 /// From image and chart of the commit before.
@@ -87,7 +81,7 @@ pub(crate) async fn an_upgrade_from_the_previous_commit(world: Arc<World>) -> Re
     let previous = World::previous()?;
     if world.is_installed().await {
         world.uninstall().await?;
-        world.delete_namespace().await?;
+        world.delete_namespace()?;
     }
     world.install(&previous, Profile::Strict).await?;
     upgrade(&world, "previous-upgrade", &world.present).await
@@ -95,28 +89,16 @@ pub(crate) async fn an_upgrade_from_the_previous_commit(world: Arc<World>) -> Re
 
 async fn upgrade(world: &World, case: &str, release: &Release) -> Result<()> {
     let report = world
-        .under_load(case, async || {
-            let at = Instant::now();
+        .under_load(case, async |at| {
             world.upgrade(release, Profile::Strict).await?;
             eprintln!("  the new pods serve after {:.1} s", at.elapsed().as_secs_f64());
             // The old ones serve on for their delay.
-            until("the old pods to end", LIMIT, async || {
-                let pods: Api<Pod> = Api::namespaced(world.client.clone(), NAMESPACE);
-                let pods = pods.list(&ListParams::default()).await?.items;
-                let old = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some());
-                Ok(match old.count() {
-                    0 => Seen::Done(()),
-                    count => Seen::NotYet(format!("{count} pods")),
-                })
-            })
-            .await?;
+            world.ended(|pod| pod.metadata.deletion_timestamp.is_some()).await?;
             eprintln!("  the old pods have ended after {:.1} s", at.elapsed().as_secs_f64());
-            Ok(at)
+            Ok(())
         })
         .await?;
-    report.none_failed()?;
-    report.all_placed()?;
-    report.end().await
+    report.end_without_failures().await
 }
 
 /// Under `failurePolicy: Fail`, with no replica: nothing that the cluster needs is refused, and
@@ -127,15 +109,7 @@ pub(crate) async fn strict_from_a_cold_start(world: Arc<World>) -> Result<()> {
     for (component, _) in components {
         world.scale(component, 0)?;
     }
-    for (component, _) in components {
-        until("all pods to end", LIMIT, async || {
-            let labels = format!("app.kubernetes.io/component={component}");
-            let pods: Api<Pod> = Api::namespaced(world.client.clone(), NAMESPACE);
-            let count = pods.list(&ListParams::default().labels(&labels)).await?.items.len();
-            Ok(if count == 0 { Seen::Done(()) } else { Seen::NotYet(format!("{count} pods")) })
-        })
-        .await?;
-    }
+    world.ended(|pod| pod.labels().contains_key("app.kubernetes.io/component")).await?;
     let key = json!({"streams.ibm.com/host": "node-1"});
     for (namespace, annotations) in
         [("default", json!({})), ("kube-system", key.clone()), (NAMESPACE, key.clone())]
@@ -161,12 +135,9 @@ pub(crate) async fn strict_from_a_cold_start(world: Arc<World>) -> Result<()> {
     for (component, count) in components {
         world.scale(component, count)?;
     }
-    world.plane.pods_ready(NAMESPACE).await?;
+    world.plane.pods_ready().await?;
     let placed = until("pods to be admitted again", LIMIT, async || {
-        Ok(match world.try_pod("default", &key).await {
-            Ok(pod) => Seen::Done(pod),
-            Err(error) => Seen::NotYet(error.to_string()),
-        })
+        Ok(world.try_pod("default", &key).await.into())
     })
     .await?;
     eprintln!("  pods are placed again after {:.1} s", begun.elapsed().as_secs_f64());
@@ -183,26 +154,32 @@ pub(crate) async fn an_uninstall_leaves_nothing(world: Arc<World>) -> Result<()>
         "mpi.stowplan.dev/cluster": "none", "mpi.stowplan.dev/role": "launcher",
         "mpi.stowplan.dev/slots": "1",
     });
-    world.create_pod("default", "launcher", &launcher).await?;
-    let gated: Api<Pod> = Api::default_namespaced(world.client.clone());
-    let gates = async || -> Result<usize> {
-        let gates = gated.get("launcher").await?.spec.and_then(|spec| spec.scheduling_gates);
-        Ok(gates.map_or(0, |gates| gates.len()))
-    };
-    ensure!(gates().await? == 1, "the launcher does not wait");
-    ensure!(!world.traces().await?.is_empty(), "there is nothing to remove");
+    world.create(&pod("launcher", &launcher))?;
+    let gates = ["get", "pod", "launcher", "-o=jsonpath={.spec.schedulingGates[*].name}"];
+    ensure!(!world.kubectl(&gates)?.is_empty(), "the launcher does not wait");
+    ensure!(!world.traces()?.is_empty(), "there is nothing to remove");
 
     let begun = Instant::now();
     world.uninstall().await?;
     eprintln!("  removed after {:.1} s", begun.elapsed().as_secs_f64());
-    let traces = world.traces().await?;
+    let traces = world.traces()?;
     ensure!(traces.is_empty(), "{traces:?}");
-    ensure!(gates().await? == 0, "the launcher waits for ever");
-    gated
-        .delete("launcher", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
-        .await?;
-    world.delete_pool("taken").await?;
-    world.delete_namespace().await
+    ensure!(world.kubectl(&gates)?.is_empty(), "the launcher waits for ever");
+    world.kubectl(&["delete", "pod", "launcher", "--grace-period=0", "--force"])?;
+    world.delete_pool("taken")?;
+    world.delete_namespace()
+}
+
+/// A pod in `default` that cannot run.
+fn pod(name: &str, annotations: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "stow.test/none:1"}],
+        },
+    })
 }
 
 impl World {
@@ -215,41 +192,29 @@ impl World {
     /// Creates a trial pod (dry run).
     pub(crate) async fn try_pod(&self, namespace: &str, annotations: &Value) -> Result<Pod> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        self.post_pod(namespace, "trial", annotations, &dry_run).await
-    }
-
-    async fn create_pod(&self, namespace: &str, name: &str, annotations: &Value) -> Result<Pod> {
-        self.post_pod(namespace, name, annotations, &PostParams::default()).await
-    }
-
-    async fn post_pod(
-        &self,
-        namespace: &str,
-        name: &str,
-        annotations: &Value,
-        parameters: &PostParams,
-    ) -> Result<Pod> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let pod = json!({
-            "metadata": {"name": name, "annotations": annotations},
-            "spec": {
-                "terminationGracePeriodSeconds": 0,
-                "containers": [{"name": "main", "image": "stow.test/none:1"}],
-            },
-        });
-        Ok(pods.create(parameters, &serde_json::from_value(pod)?).await?)
+        let trial = serde_json::from_value(pod("trial", annotations))?;
+        Ok(pods.create(&dry_run, &trial).await?)
+    }
+
+    /// Waits until no pod of stowplan's namespace is left of which this is true.
+    async fn ended(&self, is_waited_for: impl Fn(&Pod) -> bool) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        until("pods to end", LIMIT, async || {
+            let pods = pods.list(&ListParams::default()).await?.items;
+            let count = pods.iter().filter(|pod| is_waited_for(pod)).count();
+            Ok(if count == 0 { Seen::Done(()) } else { Seen::NotYet(format!("{count} pods")) })
+        })
+        .await
     }
 
     /// A pool of one node, in `default`.
     pub(crate) fn create_pool(&self, name: &str, exclusive: bool) -> Result<()> {
-        let pool = json!({
+        self.create(&json!({
             "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
             "metadata": {"name": name, "namespace": "default"},
             "spec": {"size": 1, "exclusivity": if exclusive { "Exclusive" } else { "Shared" }},
-        });
-        let file = self.plane.dir().join(format!("{name}.json"));
-        std::fs::write(&file, pool.to_string())?;
-        self.kubectl(&["create", "-f", &file.display().to_string()]).map(drop)
+        }))
     }
 
     pub(crate) async fn pool_has_node(&self, name: &str) -> Result<()> {
@@ -261,16 +226,16 @@ impl World {
         .await
     }
 
-    pub(crate) async fn delete_pool(&self, name: &str) -> Result<()> {
+    pub(crate) fn delete_pool(&self, name: &str) -> Result<()> {
         self.kubectl(&["delete", "hostpool", name]).map(drop)
     }
 
-    pub(crate) async fn delete_namespace(&self) -> Result<()> {
+    fn delete_namespace(&self) -> Result<()> {
         self.kubectl(&["delete", "namespace", NAMESPACE]).map(drop)
     }
 
     /// What stowplan has in the cluster, without its definitions.
-    async fn traces(&self) -> Result<BTreeSet<String>> {
+    fn traces(&self) -> Result<BTreeSet<String>> {
         let cluster = "mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterroles,\
                        clusterrolebindings,validatingadmissionpolicies,\
                        validatingadmissionpolicybindings,storageclasses,priorityclasses";
@@ -286,22 +251,16 @@ impl World {
             let found = found.lines().filter(|line| line.contains("stowplan"));
             traces.extend(found.map(str::to_owned));
         }
-        traces.extend(self.marks().await?);
+        traces.extend(self.marks()?);
         Ok(traces)
     }
 
     /// stowplan's labels, annotations and taints of nodes.
-    pub(crate) async fn marks(&self) -> Result<BTreeSet<String>> {
-        let mut marks = BTreeSet::new();
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        for node in nodes.list(&ListParams::default()).await?.items {
-            let labels = node.metadata.labels.into_iter().flatten().map(|(key, _)| key);
-            let annotations = node.metadata.annotations.into_iter().flatten().map(|(key, _)| key);
-            let taints = node.spec.and_then(|spec| spec.taints).into_iter().flatten();
-            let keys = labels.chain(annotations).chain(taints.map(|taint| taint.key));
-            marks
-                .extend(keys.filter(|key| key.contains("stowplan") || key.contains("streams.ibm")));
-        }
-        Ok(marks)
+    pub(crate) fn marks(&self) -> Result<BTreeSet<String>> {
+        let fields = "-o=jsonpath={.items[*].metadata.labels}{.items[*].metadata.annotations}\
+                      {.items[*].spec.taints}";
+        let nodes = self.kubectl(&["get", "nodes", fields])?;
+        let is_mark = |word: &&str| word.contains("stowplan") || word.contains("streams.ibm");
+        Ok(nodes.split('"').filter(is_mark).map(str::to_owned).collect())
     }
 }

@@ -1,5 +1,6 @@
 //! Three nodes, and stowplan on them as its chart deploys it: which release, with which profile.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, Options, PodInstall};
 use testbed::real::RealNodes;
 use testbed::wait::{Seen, until};
@@ -35,7 +36,7 @@ const PREVIOUS: &str = "previous";
 pub(crate) enum Profile {
     /// Its own values: `failurePolicy: Ignore`, two replicas.
     Default,
-    /// `values-strict.yaml`: `failurePolicy: Fail`, three replicas.
+    /// `values-strict.yaml`: `failurePolicy: Fail`, three replicas; and the API server by its name.
     Strict,
 }
 
@@ -55,6 +56,10 @@ impl Release {
             .value("tls.self.overlap", "5s");
         if profile == Profile::Strict {
             install.value_files.push(self.chart.join("values-strict.yaml"));
+            // By name, not by address: a static program has to follow the pod's `/etc/resolv.conf`.
+            install = install
+                .value("extraEnv[0].name", "KUBERNETES_SERVICE_HOST")
+                .value("extraEnv[0].value", "kubernetes.default.svc");
         }
         install
     }
@@ -157,6 +162,11 @@ impl World {
         command::text(self.plane.kubectl().args(arguments))
     }
 
+    pub(crate) fn create(&self, object: &Value) -> Result<()> {
+        let input = object.to_string().into();
+        command::run_with(self.plane.kubectl().args(["create", "-f", "-"]), input).map(drop)
+    }
+
     /// Pods that are not being deleted, of the component `webhook` or `controller`.
     pub(crate) async fn pods(&self, component: &str) -> Result<Vec<Pod>> {
         let labels = format!("app.kubernetes.io/component={component}");
@@ -199,10 +209,7 @@ impl World {
             let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
             let pods = self.pods("controller").await?;
             let leader = pods.into_iter().find(|pod| pod.metadata.name.as_ref() == Some(&holder));
-            Ok(match leader {
-                Some(pod) => Seen::Done(pod),
-                None => Seen::NotYet(format!("the Lease is held by {holder:?}")),
-            })
+            Ok(leader.ok_or_else(|| format!("the Lease is held by {holder:?}")).into())
         })
         .await
     }
@@ -245,6 +252,18 @@ impl World {
         command::text(check.args(["check", "--try-in=default", "--wait=60s"]))
     }
 
+    /// Why stowplan cannot read a cluster whose certificate is not of the kubeconfig's authority.
+    pub(crate) fn distrust(&self) -> Result<String> {
+        let [_, other] = self.authorities()?;
+        let own = fs::read_to_string(self.plane.dir().join("certificates/ca.crt"))?;
+        let kubeconfig = fs::read_to_string(self.plane.kubeconfig())?;
+        let file = self.plane.dir().join("other-authority.kubeconfig");
+        fs::write(&file, kubeconfig.replace(&BASE64.encode(own), &BASE64.encode(other)))?;
+        let mut map = Command::new(&self.program);
+        let read = command::text(map.env_clear().env("KUBECONFIG", file).arg("map"));
+        Ok(format!("{:#}", read.err().context("the certificate was not checked")?))
+    }
+
     /// The caBundle of the webhook, and the CA that has signed its certificate: both as PEM.
     pub(crate) fn authorities(&self) -> Result<[String; 2]> {
         let read = |arguments: &[&str]| -> Result<String> {
@@ -259,18 +278,19 @@ impl World {
         ])
     }
 
-    /// Creates pods at a fixed rate around `act`, which returns the moment of the fault.
+    /// Creates pods at a fixed rate around `act`, which gets the moment when it begins.
     pub(crate) async fn under_load(
         &self,
         name: &str,
-        act: impl AsyncFnOnce() -> Result<Instant>,
+        act: impl AsyncFnOnce(Instant) -> Result<()>,
     ) -> Result<Report> {
         let load = Load::start(&self.client, name).await?;
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let acted = act().await;
+        let begun = Instant::now();
+        let acted = act(begun).await;
         tokio::time::sleep(Duration::from_secs(2)).await;
         let report = load.finish().await?;
-        report.print(name, acted.as_ref().ok().copied());
+        report.print(name, begun);
         acted?;
         Ok(report)
     }

@@ -4,12 +4,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Said, User, helm, set, start, unset};
+use super::{User, helm, set, start, unset};
 
-const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity";
-const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
+pub(super) const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity";
+pub(super) const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
 const BOTH: [&str; 2] = [AFFINITY, ANTI_AFFINITY];
-const LET_GO: &str = "katalyst.stowplan.dev/let-go";
+pub(super) const LET_GO: &str = "katalyst.stowplan.dev/let-go";
 const QOS: &str = "katalyst.kubewharf.io/qos_level";
 
 const VALUE: &str = r#"{"required":[{"matchLabels":{"app":"a"},"zone":"numa"}]}"#;
@@ -89,15 +89,10 @@ async fn enforced(admin: &User<'_>) {
         ("label pod trial app-", "cannot be added, changed or removed"),
         ("annotate pod trial stowplan.dev/future=x", "unknown key"),
     ] {
-        seen(admin, command, |said| said.contains(sign)).await;
+        let trial = format!("{command} --overwrite --dry-run=server");
+        admin.until(&trial, &Value::Null, |said| said.warnings.contains(sign)).await;
     }
     admin.may("delete pod trial --now");
-}
-
-/// Repeats a change on trial until what kubectl writes to standard error is as wanted.
-async fn seen(admin: &User<'_>, command: &str, wanted: impl Fn(&str) -> bool) {
-    let command = format!("{command} --overwrite --dry-run=server");
-    admin.until(&command, &Value::Null, |said: &Said| wanted(&said.warnings)).await;
 }
 
 /// Kubelets write the complete metadata with the status: that must pass for any pod.

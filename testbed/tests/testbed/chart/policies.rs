@@ -3,16 +3,14 @@
 
 use serde_json::{Value, json};
 
+use super::numa::{AFFINITY, ANTI_AFFINITY, LET_GO};
 use super::{CONTROLLER, User, add, mpi, pod, remove, set, unset};
 
 /// The label of a pool on nodes.
 const LABEL: &str = "pool.stowplan.node-restriction.kubernetes.io/abcdefabcd";
 
-/// The annotations of NUMA affinity, and those that the controller writes.
-const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity";
-const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
+/// What the controller writes beside [`LET_GO`].
 const LEADER_OF: &str = "katalyst.stowplan.dev/leader-of";
-const LET_GO: &str = "katalyst.stowplan.dev/let-go";
 const TIME: &str = "2026-01-02T03:04:05Z";
 
 /// The label of nodes with NUMA zones.
