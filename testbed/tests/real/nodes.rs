@@ -52,7 +52,7 @@ async fn the_next_cluster_removes_what_a_killed_one_left_and_leaves_nothing(
         Ok(Seen::when(namespaces == before.namespaces, || format!("{namespaces:?}")))
     })
     .await?;
-    ensure!(Traces::find()?.groups != before.groups, "control groups end by themselves");
+    ensure!(!Traces::find()?.groups.is_empty(), "control groups end by themselves");
 
     // The last process of the killed one ends at some time after its namespaces.
     let plane = until("the next cluster to start", LIMIT, async || match start().await {
@@ -67,8 +67,12 @@ async fn the_next_cluster_removes_what_a_killed_one_left_and_leaves_nothing(
     suite::stop(plane, outcome.is_err()).await;
     outcome?;
     ensure!(!run_directory.exists(), "{} is left", run_directory.display());
+    // A cluster that was killed before this test may have left some traces, too.
     let after = Traces::find()?;
-    ensure!(after == before, "before: {before:?}\nafter: {after:?}");
+    let nothing_more = after.groups.is_empty()
+        && after.namespaces.is_subset(&before.namespaces)
+        && after.others.is_subset(&before.others);
+    ensure!(nothing_more, "before: {before:?}\nafter: {after:?}");
     Ok(())
 }
 
@@ -109,7 +113,7 @@ async fn a_node_loses_its_power_and_comes_back(plane: &ControlPlane) -> Result<(
 }
 
 /// What a cluster could leave on this machine.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Traces {
     groups: BTreeSet<String>,
     namespaces: BTreeSet<String>,
