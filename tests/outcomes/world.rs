@@ -34,8 +34,9 @@ use crate::harness::IS_SHARED;
 /// The namespace of the release.
 pub(crate) const NAMESPACE: &str = "stowplan-system";
 
-/// How long anything may take: the machine has two cores, and other tests run at once.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+/// How long anything may take. Other tests run at once, and on a slow machine parts of Kubernetes wait longer
+/// after each failed attempt: the controller of EndpointSlices for more than a minute.
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 /// The control plane with stowplan installed.
 pub(crate) struct World {

@@ -151,17 +151,17 @@ pub(crate) async fn hundreds_of_workers(world: Arc<World>) -> Result<()> {
     let space = world.namespace("large").await?;
     // A workload that comes later would be added to the owners of the ConfigMap.
     space.created(&launcher("l", "c", &[])).await?;
-    space.created(&worker_job("w", "c", 300, &[])).await?;
+    space.created(&worker_job("w", "c", 200, &[])).await?;
     let hosts = space.file("c", "hostfile").await?;
-    same(&hosts.lines().count(), &300)?;
-    let last = format!("w-299.c.{}.svc.cluster.local slots=1", space.name);
+    same(&hosts.lines().count(), &200)?;
+    let last = format!("w-199.c.{}.svc.cluster.local slots=1", space.name);
     same(&hosts.lines().last(), &Some(last.as_str()))?;
     let version = recorded(&space, "c").await?;
     space.job_succeeded("l").await?;
     // No worker that came has changed it.
     same(&recorded(&space, "c").await?, &version)?;
     let note = space.event("Pod/", "WorkersReady").await?;
-    same(&&*note, &"all 300 workers are Ready and have DNS names")
+    same(&&*note, &"all 200 workers are Ready and have DNS names")
 }
 
 pub(crate) async fn a_foreign_secret_is_left_alone(world: Arc<World>) -> Result<()> {
