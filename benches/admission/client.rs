@@ -12,7 +12,6 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use crate::server;
 
 /// A certificate made for this run, and the client that trusts it.
-#[derive(Debug)]
 pub(crate) struct Trust {
     pub(crate) folder: tempfile::TempDir,
     config: Arc<ClientConfig>,
@@ -35,7 +34,6 @@ impl Trust {
 }
 
 /// One connection.
-#[derive(Debug)]
 pub(crate) struct Connection {
     stream: StreamOwned<ClientConnection, TcpStream>,
     buffer: Vec<u8>,

@@ -7,7 +7,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
@@ -20,6 +20,7 @@ use stowplan::testing::systems::policy::Policy;
 
 use crate::callgrind::Counter;
 use crate::client::Trust;
+use crate::process::Owned;
 use crate::{answers, server, world};
 
 /// A server.
@@ -51,24 +52,19 @@ impl Contestant {
     /// The program and its arguments.
     fn command(self, trust: &Trust) -> anyhow::Result<Command> {
         let folder = trust.folder.path();
-        let role = match self {
-            Self::Constant => "role:constant",
-            Self::Scan => "role:scan",
-            Self::Value => "role:value",
-            Self::Ours => {
-                std::fs::write(folder.join("cluster.yaml"), world::documents())?;
-                let mut command = Command::new(env!("CARGO_BIN_EXE_stowplan"));
-                command.args(["webhook", "--namespace=stowplan-system"]);
-                command.args(["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"]);
-                command.arg("--tls-cert").arg(folder.join("tls.crt"));
-                command.arg("--tls-key").arg(folder.join("tls.key"));
-                command.arg("--cluster").arg(folder.join("cluster.yaml"));
-                return Ok(command);
-            }
-        };
-        let mut copy = Command::new(std::env::current_exe()?);
-        copy.arg(role).arg(folder);
-        Ok(copy)
+        if self != Self::Ours {
+            let mut copy = Command::new(std::env::current_exe()?);
+            copy.arg(format!("role:{}", self.name())).arg(folder);
+            return Ok(copy);
+        }
+        std::fs::write(folder.join("cluster.yaml"), world::documents())?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stowplan"));
+        command.args(["webhook", "--namespace=stowplan-system"]);
+        command.args(["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"]);
+        command.arg("--tls-cert").arg(folder.join("tls.crt"));
+        command.arg("--tls-key").arg(folder.join("tls.key"));
+        command.arg("--cluster").arg(folder.join("cluster.yaml"));
+        Ok(command)
     }
 
     /// Starts it; ended when the result is dropped.
@@ -78,17 +74,16 @@ impl Contestant {
             let (counter, child) = Counter::start(&command, Stdio::null())?;
             (Some(counter), child)
         } else {
-            (None, command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
+            (None, Owned(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?))
         };
-        let stdout = child.stdout.take().context("standard output is piped")?;
-        let mut server = Server { child, counter, address: ([127, 0, 0, 1], 0).into() };
+        let stdout = child.0.stdout.take().context("standard output is piped")?;
         let mut lines = BufReader::new(stdout).lines();
         let line = lines.next().context("the server ended before it listened")??;
-        server.address =
-            line.strip_prefix("listening on https://").context("where does it listen?")?.parse()?;
+        let address =
+            line.strip_prefix("listening on https://").context("where does it listen?")?;
         // Its other output must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        Ok(server)
+        Ok(Server { child, counter, address: address.parse()? })
     }
 
     /// Whether `given` is what this server must answer to `review`.
@@ -119,9 +114,8 @@ impl Contestant {
 }
 
 /// A contestant that runs.
-#[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) child: Child,
+    pub(crate) child: Owned,
     pub(crate) counter: Option<Counter>,
     pub(crate) address: SocketAddr,
 }
@@ -130,18 +124,11 @@ impl Server {
     /// The time that its threads have had a processor, user and kernel, in seconds.
     pub(crate) fn processor_time(&self) -> anyhow::Result<f64> {
         let mut nanoseconds = 0.0;
-        for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.child.0.id()))? {
             let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
             nanoseconds += text.split(' ').next().unwrap_or_default().parse::<f64>()?;
         }
         Ok(nanoseconds / 1e9)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -150,7 +137,7 @@ pub(crate) fn play(role: &str, folder: &Path) -> anyhow::Result<()> {
     let answer: fn(&[u8]) -> anyhow::Result<Vec<u8>> = match role {
         "role:constant" => |_| Ok(CONSTANT.into()),
         "role:scan" => scan,
-        "role:value" => value,
+        "role:value + diff" => value,
         _ => bail!("{role} is not a part"),
     };
     let listener = TcpListener::bind(("127.0.0.1", 0))?;

@@ -11,7 +11,7 @@ use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::view::View;
 
 use crate::player::{self, Player};
-use crate::reviews::Review;
+use crate::reviews::{self, Review};
 use crate::table::{Table, count, ratio, tenths};
 use crate::world;
 
@@ -132,8 +132,9 @@ fn view(part: &str, size: usize) -> anyhow::Result<View> {
         "job" | "new-job" => world::job(&mut view, size, part == "job")?,
         "one-group" => {
             view = world::grown(10)?;
-            for index in 0..size {
-                world::add_mate(&mut view, index, None)?;
+            // Beside the first four, which every such cluster has.
+            for index in 4..size + 4 {
+                world::add_mate(&mut view, index)?;
             }
         }
         "run-member" | "run-claim" => world::runs(&mut view, size, 2, 1)?,
@@ -147,22 +148,20 @@ fn view(part: &str, size: usize) -> anyhow::Result<View> {
 
 fn review(part: &str, size: usize) -> anyhow::Result<Vec<u8>> {
     let mut review = match part {
-        "run-member" | "run-tasks" | "run-workspaces" => Review::of_run()?,
-        "run-claim" => Review::of_claim()?,
+        "run-member" | "run-tasks" | "run-workspaces" => Review::read(reviews::MEMBER)?,
+        "run-claim" => Review::read(reviews::CLAIM)?,
         _ => Review::recorded()?,
     };
     let host = "streams.ibm.com/host";
     let pool = "streams.ibm.com/host-pool";
     match part {
-        NOTHING | "job" | "new-job" => {}
+        NOTHING | "job" | "new-job" | "host-address" => {}
         part if part.starts_with("run-") => {}
         "host-name" => review.annotate(host, "ip-10-0-0-3.eu-central-1.compute.internal"),
-        "host-address" => review.annotate(host, world::HOST),
         "pool-literal" | "pool" => review.annotate(pool, "literal"),
         "pool-tagged" => review.annotate(pool, "tagged"),
         "pool-torn" => review.annotate(pool, "torn"),
         "colocation" | "one-group" => {
-            review.annotate(host, world::HOST);
             review.annotate("streams.ibm.com/host-colocation", "together");
         }
         "annotations" | "unknown" => {
@@ -172,14 +171,8 @@ fn review(part: &str, size: usize) -> anyhow::Result<Vec<u8>> {
         }
         "labels" => {
             (0..size).for_each(|i| review.label(&format!("example.com/label-{i}"), "a-value"));
-            review.annotate(host, world::HOST);
         }
-        "variables" | "variables-host" => {
-            review.add_variables(size);
-            if part == "variables-host" {
-                review.annotate(host, world::HOST);
-            }
-        }
+        "variables" | "variables-host" => review.add_variables(size),
         "foreign-bytes" => review.annotate("example.com/annotation", &"x".repeat(size)),
         "own-bytes" => review.annotate(host, &"x".repeat(size)),
         "tokens" => {
@@ -187,6 +180,9 @@ fn review(part: &str, size: usize) -> anyhow::Result<Vec<u8>> {
             review.annotate("streams.ibm.com/host-exlocation", &serde_json::to_string(&tokens)?);
         }
         _ => bail!("{part} is not a part"),
+    }
+    if ["host-address", "colocation", "one-group", "labels", "variables-host"].contains(&part) {
+        review.annotate(host, world::HOST);
     }
     Ok(review.bytes())
 }

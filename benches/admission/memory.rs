@@ -82,7 +82,7 @@ fn burst(rest: u64) -> anyhow::Result<()> {
     Contestant::Ours.check(&bytes, &given)?;
     let mut table = Table::new("moment | resident, MiB | highest, MiB");
     let mut moment = |label: &str| -> anyhow::Result<()> {
-        table.row(label, memory(server.child.id())?);
+        table.row(label, memory(server.child.0.id())?);
         Ok(())
     };
     moment("idle, after one request")?;

@@ -149,8 +149,9 @@ fn time(cases: &[Case], trust: &Trust, extent: Extent) -> anyhow::Result<()> {
         running.push((contestant, server, connection));
     }
     let mut table = Table::new("review | ours / constant | ours / scan | ours / (value + diff)");
+    let others = [Contestant::Constant, Contestant::Scan, Contestant::Value];
     for case in cases.iter().filter(|case| case.keys < 10 && case.bytes.len() < 50_000) {
-        let mut ratios: HashMap<Contestant, Vec<f64>> = HashMap::new();
+        let mut ratios = others.map(|_| Vec::new());
         // The first round warms up.
         for round in 0..=ROUNDS {
             let mut took = HashMap::new();
@@ -160,13 +161,11 @@ fn time(cases: &[Case], trust: &Trust, extent: Extent) -> anyhow::Result<()> {
                 took.insert(*contestant, server.processor_time()? - before);
             }
             if round > 0 {
-                for other in Contestant::ALL {
-                    ratios.entry(other).or_default().push(took[&Contestant::Ours] / took[&other]);
+                for (ratios, other) in ratios.iter_mut().zip(others) {
+                    ratios.push(took[&Contestant::Ours] / took[&other]);
                 }
             }
         }
-        let others = [Contestant::Constant, Contestant::Scan, Contestant::Value];
-        let ratios = others.map(|of| ratios.remove(&of).unwrap_or_default());
         table.row(&case.label, ratios.map(|of| spread(of, ratio)));
     }
     table.print(&format!(

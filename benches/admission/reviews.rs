@@ -7,9 +7,11 @@ use crate::world::{HOST, NAMESPACE, OWN_JOB};
 
 const DEPLOYMENT: &str = include_str!("../../fixtures/recorded/core/pod-deployment.json");
 const LARGE: &str = include_str!("../../fixtures/recorded/core/pod-large.json");
-/// The first pod of a Tekton run, and the run's claim.
-const MEMBER: &str = include_str!("../../fixtures/recorded/tekton-disabled/shared-fetch-pod.json");
-const CLAIM: &str = include_str!("../../fixtures/recorded/tekton-disabled/shared-pvc.json");
+/// The first pod of [`world::runs`](crate::world::runs)' own run, and the claim of that run.
+pub(crate) const MEMBER: &str =
+    include_str!("../../fixtures/recorded/tekton-disabled/shared-fetch-pod.json");
+pub(crate) const CLAIM: &str =
+    include_str!("../../fixtures/recorded/tekton-disabled/shared-pvc.json");
 
 /// A review that is being made.
 #[derive(Clone, Debug)]
@@ -19,7 +21,7 @@ impl Review {
     /// The recorded review of a Deployment's pod, with the labels of a Streams pod and annotations
     /// as clusters have them, none of them ours.
     pub(crate) fn recorded() -> anyhow::Result<Self> {
-        let mut review = Self(serde_json::from_str(DEPLOYMENT)?);
+        let mut review = Self::read(DEPLOYMENT)?;
         review.0["request"]["namespace"] = json!(NAMESPACE);
         review.0["request"]["object"]["metadata"]["namespace"] = json!(NAMESPACE);
         for (key, value) in
@@ -37,14 +39,9 @@ impl Review {
         Ok(review)
     }
 
-    /// The recorded review of the first pod of [`world::runs`](crate::world::runs)' own run.
-    pub(crate) fn of_run() -> anyhow::Result<Self> {
-        Ok(Self(serde_json::from_str(MEMBER)?))
-    }
-
-    /// The recorded review of the claim of that run.
-    pub(crate) fn of_claim() -> anyhow::Result<Self> {
-        Ok(Self(serde_json::from_str(CLAIM)?))
+    /// A recorded review as it is.
+    pub(crate) fn read(text: &str) -> anyhow::Result<Self> {
+        Ok(Self(serde_json::from_str(text)?))
     }
 
     fn object(&mut self) -> &mut Value {
@@ -99,20 +96,18 @@ impl Review {
 
     /// Puts this many of stowplan's keys on the pod: none, one that pins it to a node, or ten.
     pub(crate) fn with_keys(mut self, keys: usize) -> Self {
-        const KEYS: [(&str, &str); 10] = [
+        const KEYS: [(&str, &str); 5] = [
             ("streams.ibm.com/host", HOST),
             ("streams.ibm.com/host-colocation", "together"),
             ("streams.ibm.com/host-exlocation", "apart"),
             ("streams.ibm.com/host-isolation", "Sink"),
             ("streams.ibm.com/host-enforcement", "required"),
-            ("stowplan.dev/of-a-newer-release-1", "a"),
-            ("stowplan.dev/of-a-newer-release-2", "b"),
-            ("stowplan.dev/of-a-newer-release-3", "c"),
-            ("stowplan.dev/of-a-newer-release-4", "d"),
-            ("stowplan.dev/of-a-newer-release-5", "e"),
         ];
-        for (key, value) in &KEYS[..keys] {
+        for (key, value) in KEYS.into_iter().take(keys) {
             self.annotate(key, value);
+        }
+        for number in KEYS.len()..keys {
+            self.annotate(&format!("stowplan.dev/of-a-newer-release-{number}"), "a");
         }
         self
     }

@@ -61,7 +61,7 @@ pub(crate) fn grown(count: usize) -> anyhow::Result<View> {
         show(&mut view, &host_pool(name, &spec))?;
     }
     for index in 0..4 {
-        add_mate(&mut view, index, Some(&format!("member-{index}")))?;
+        add_mate(&mut view, index)?;
     }
     Ok(view)
 }
@@ -77,11 +77,8 @@ pub(crate) fn literal_pool(view: &mut View, count: usize) -> anyhow::Result<()> 
 
 /// Adds a pod of the job and of the colocation group of the pods that are reviewed. All are on one
 /// node.
-pub(crate) fn add_mate(view: &mut View, index: usize, name: Option<&str>) -> anyhow::Result<()> {
+pub(crate) fn add_mate(view: &mut View, index: usize) -> anyhow::Result<()> {
     let mut pod = pod(index, OWN_JOB, TOGETHER);
-    if let Some(name) = name {
-        pod["metadata"]["name"] = json!(name);
-    }
     pod["spec"]["nodeName"] = json!(node_name(3));
     show(view, &pod)
 }

@@ -1,26 +1,25 @@
 //! Instructions of another process, counted by callgrind between two points that we choose.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 use tempfile::TempDir;
 
+use super::process::Owned;
+
 /// Prints which valgrind counts instructions. Returns `false` where it is missing.
 pub(crate) fn announce() -> bool {
-    let version = |program| Command::new(program).arg("--version").output().ok();
-    let found = version("valgrind").filter(|it| it.status.success());
-    let found = found.filter(|_| version("callgrind_control").is_some());
-    let Some(found) = found else {
+    let version = |program| testbed::command::text(Command::new(program).arg("--version"));
+    let (Ok(version), Ok(_)) = (version("valgrind"), version("callgrind_control")) else {
         println!("valgrind is not installed: instructions are not counted, time is information");
         return false;
     };
-    println!("instructions: {}, user space only", String::from_utf8_lossy(&found.stdout).trim());
+    println!("instructions: {}, user space only", version.trim());
     true
 }
 
 /// A process whose instructions are counted. Callgrind sees user space; the kernel's work for a
 /// process is in none of the figures.
-#[derive(Debug)]
 pub(crate) struct Counter {
     process: u32,
     folder: TempDir,
@@ -29,7 +28,7 @@ pub(crate) struct Counter {
 
 impl Counter {
     /// Starts a program under callgrind, its standard output piped.
-    pub(crate) fn start(program: &Command, input: Stdio) -> anyhow::Result<(Self, Child)> {
+    pub(crate) fn start(program: &Command, input: Stdio) -> anyhow::Result<(Self, Owned)> {
         let folder = tempfile::tempdir()?;
         let dumps = folder.path().join("out");
         let mut command = Command::new("valgrind");
@@ -38,7 +37,7 @@ impl Counter {
         command.arg(program.get_program()).args(program.get_args());
         let child = command.stdin(input).stdout(Stdio::piped()).spawn();
         let child = child.context("valgrind cannot be started")?;
-        Ok((Self { process: child.id(), folder, laps: 0 }, child))
+        Ok((Self { process: child.id(), folder, laps: 0 }, Owned(child)))
     }
 
     /// The instructions of all threads since the lap before, or since the start.

@@ -22,7 +22,7 @@ const OTHERS: &str = "services";
 /// The class of all claims: its volumes are made where their first pod is.
 pub(crate) const CLASS: &str = "fast-wait";
 const ZONE: &str = "topology.kubernetes.io/zone";
-pub(crate) const ZONES: [&str; 3] = ["zone-0", "zone-1", "zone-2"];
+const ZONES: [&str; 3] = ["zone-0", "zone-1", "zone-2"];
 
 /// The tasks of a run, which may all begin at once: each has a TaskRun and a pod.
 pub(crate) const TASKS: [&str; 5] = ["unit", "integration", "lint", "package", "scan"];
@@ -51,18 +51,16 @@ pub(crate) struct Extent {
 
 impl Extent {
     pub(crate) fn divided_by(self, divisor: usize) -> Self {
-        Self {
-            nodes: self.nodes / divisor,
-            pods: self.pods / divisor,
-            runs: self.runs / divisor,
-            jobs: self.jobs / divisor,
-        }
+        let Self { nodes, pods, runs, jobs } = self;
+        let [nodes, pods, runs, jobs] = [nodes, pods, runs, jobs].map(|count| count / divisor);
+        Self { nodes, pods, runs, jobs }
     }
 
-    /// The pods of neither runs nor jobs.
-    pub(crate) fn others(self) -> usize {
+    /// How many items there are: runs, jobs, and pods of neither.
+    pub(crate) fn items(self) -> usize {
         let pool_pods = self.jobs.div_ceil(WITH_POOL);
-        self.pods.saturating_sub(self.runs * TASKS.len() + self.jobs * ELEMENTS - pool_pods)
+        let of_items = self.runs * TASKS.len() + self.jobs * ELEMENTS - pool_pods;
+        self.runs + self.jobs + self.pods.saturating_sub(of_items)
     }
 }
 
@@ -85,19 +83,37 @@ pub(crate) fn read(document: &Value, scope: Scope) -> anyhow::Result<Object> {
     read.map_err(anyhow::Error::msg)?.with_context(|| format!("no View holds {document}"))
 }
 
-/// Adds a document to a View as the controller keeps it.
-pub(crate) fn show(view: &mut View, document: &Value) -> anyhow::Result<()> {
-    view.apply(read(document, Scope::Controller)?);
-    Ok(())
-}
-
-/// The cluster as the controller sees it.
-pub(crate) struct World {
-    state: State,
-    extent: Extent,
+/// A cluster as the controller sees it, with its policy and the time.
+pub(crate) struct Scene {
     pub(crate) view: View,
     pub(crate) policy: Policy,
     pub(crate) now: Timestamp,
+}
+
+impl Scene {
+    /// An empty cluster under the default policy.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let now = "2026-01-01T00:00:00Z".parse()?;
+        Ok(Self { view: View::default(), policy: Policy::default(), now })
+    }
+
+    /// Adds a document as the controller keeps it.
+    pub(crate) fn show(&mut self, document: &Value) -> anyhow::Result<()> {
+        self.view.apply(read(document, Scope::Controller)?);
+        Ok(())
+    }
+
+    /// The plan of all systems, as the controller makes it.
+    pub(crate) fn plan(&self) -> Plan {
+        systems::plan(&self.view, &self.policy, self.now)
+    }
+}
+
+/// A cluster in use.
+pub(crate) struct World {
+    state: State,
+    extent: Extent,
+    pub(crate) scene: Scene,
     objects: u64,
 }
 
@@ -108,39 +124,33 @@ impl World {
         policy.coschedule.placeholder.image = "stowplan:1".to_owned();
         // The API server has whole seconds.
         let now = Timestamp::from_second(Timestamp::now().as_second())?;
-        let view = systems::view();
-        let mut world = Self { state, extent, view, policy, now, objects: 0 };
+        let scene = Scene { view: systems::view(), policy, now };
+        let mut world = Self { state, extent, scene, objects: 0 };
         for namespace in NAMESPACES {
-            world.show(&json!({
+            world.scene.show(&json!({
                 "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace},
             }))?;
         }
-        world.show(&class())?;
+        world.scene.show(&class())?;
         if state == State::OneClaim {
             for document in world.claim(SHARED, 0, None) {
-                world.show(&document)?;
+                world.scene.show(&document)?;
             }
         }
         for index in 0..extent.nodes {
-            let node = world.node(index);
-            world.show(&node)?;
+            let name = node_name(index);
+            let mut node = node(&name, ZONE, zone(index));
+            json_patch::merge(&mut node["metadata"], &world.metadata("", &name));
+            node["status"]["allocatable"] = json!({"cpu": "16", "memory": "64Gi", "pods": "110"});
+            world.scene.show(&node)?;
             if state == State::Full {
                 let metadata = world.metadata(OTHERS, &format!("database-{index}"));
                 // What is left is enough for a placeholder, and for no task.
-                let pod = world.bind(pod(&metadata, "15800m", &json!({})), index);
-                world.show(&pod)?;
+                let pod = world.bind(pod(&metadata, "15800m"), index);
+                world.scene.show(&pod)?;
             }
         }
         Ok(world)
-    }
-
-    /// The plan of all systems, as the controller makes it.
-    pub(crate) fn plan(&self) -> Plan {
-        systems::plan(&self.view, &self.policy, self.now)
-    }
-
-    fn show(&mut self, document: &Value) -> anyhow::Result<()> {
-        show(&mut self.view, document)
     }
 
     fn metadata(&mut self, namespace: &str, name: &str) -> Value {
@@ -148,25 +158,7 @@ impl World {
         json!({
             "name": name, "namespace": namespace, "resourceVersion": self.objects.to_string(),
             "uid": format!("{:08x}-0000-4000-8000-{:012x}", self.objects >> 32, self.objects),
-            "creationTimestamp": self.now.to_string(), "generation": 1,
-        })
-    }
-
-    fn node(&mut self, index: usize) -> Value {
-        let name = node_name(index);
-        let mut metadata = self.metadata("", &name);
-        metadata["labels"] = json!({
-            "kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64",
-            "kubernetes.io/os": "linux", ZONE: zone(index),
-        });
-        json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": metadata,
-            "spec": {},
-            "status": {
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "addresses": [{"type": "Hostname", "address": name}],
-                "allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"},
-            },
+            "creationTimestamp": self.scene.now.to_string(), "generation": 1,
         })
     }
 
@@ -175,8 +167,18 @@ impl World {
         if self.state == State::OneClaim { 0 } else { number % self.extent.nodes }
     }
 
+    /// Adds the item of this number: the runs come first, then the jobs, then the other pods. Returns
+    /// its documents.
+    pub(crate) fn add(&mut self, number: usize) -> anyhow::Result<Vec<Value>> {
+        match number.checked_sub(self.extent.runs) {
+            None => self.run(number),
+            Some(job) if job < self.extent.jobs => self.job(job),
+            Some(other) => self.other(other - self.extent.jobs),
+        }
+    }
+
     /// A run: its claims with their volumes, its TaskRuns, and their pods.
-    pub(crate) fn run(&mut self, index: usize) -> anyhow::Result<Vec<Value>> {
+    fn run(&mut self, index: usize) -> anyhow::Result<Vec<Value>> {
         let name = format!("build-of-application-{index}");
         let seat = self.seat(index);
         let metadata = self.metadata(RUNS, &name);
@@ -221,7 +223,7 @@ impl World {
             }));
         }
         for document in &documents {
-            self.show(document)?;
+            self.scene.show(document)?;
         }
         for pod in pods {
             documents.push(self.admit(pod, seat)?);
@@ -280,12 +282,14 @@ impl World {
         metadata["annotations"] = json!({testbed::tekton::DURATION: "24h"});
         metadata["ownerReferences"] = json!([owner("TaskRun", task_run)]);
         let volume = |(index, claim)| json!({"name": format!("ws-{index}"), "persistentVolumeClaim": {"claimName": claim}});
-        let volumes: Vec<Value> = claims.iter().enumerate().map(volume).collect();
-        pod(&metadata, "500m", &json!({"volumes": volumes, "restartPolicy": "Never"}))
+        let mut pod = pod(&metadata, "500m");
+        pod["spec"]["volumes"] = claims.iter().enumerate().map(volume).collect();
+        pod["spec"]["restartPolicy"] = json!("Never");
+        pod
     }
 
     /// A job, and its pods, which run.
-    pub(crate) fn job(&mut self, index: usize) -> anyhow::Result<Vec<Value>> {
+    fn job(&mut self, index: usize) -> anyhow::Result<Vec<Value>> {
         let name = format!("analysis-{index}");
         let has_pool = index.is_multiple_of(WITH_POOL);
         let element = |number: usize| {
@@ -308,7 +312,7 @@ impl World {
             "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
             "metadata": self.metadata(JOBS, &name), "spec": spec,
         });
-        self.show(&job)?;
+        self.scene.show(&job)?;
         let mut documents = vec![job];
         // Until the pool has its nodes, a pod on it would be refused.
         for number in (0..ELEMENTS).filter(|number| !(has_pool && *number == ON_POOL)) {
@@ -319,27 +323,25 @@ impl World {
             });
             // Those of the colocation group are on one node.
             let seat = self.seat(index * ELEMENTS + if number == 6 { 5 } else { number });
-            let pod = pod(&metadata, "200m", &json!({}));
-            documents.push(self.admit(pod, seat)?);
+            documents.push(self.admit(pod(&metadata, "200m"), seat)?);
         }
         Ok(documents)
     }
 
     /// A pod without a system.
-    pub(crate) fn other(&mut self, index: usize) -> anyhow::Result<Value> {
+    fn other(&mut self, index: usize) -> anyhow::Result<Vec<Value>> {
         let mut metadata = self.metadata(OTHERS, &format!("service-{index}-7c9f8d5b6-x2x4z"));
         metadata["labels"] = json!({"app": format!("service-{}", index / 10)});
-        let seat = self.seat(index);
-        let pod = self.bind(pod(&metadata, "100m", &json!({})), seat);
-        self.show(&pod)?;
-        Ok(pod)
+        let pod = self.bind(pod(&metadata, "100m"), self.seat(index));
+        self.scene.show(&pod)?;
+        Ok(vec![pod])
     }
 
     /// Gives a pod what stowplan's webhook gives it, and binds it to a node unless pods wait.
     fn admit(&mut self, mut pod: Value, seat: usize) -> anyhow::Result<Value> {
         let review = serde_json::to_vec(&answers::review(&pod))?;
         let review = Review::parse(&review)?;
-        let decision = decide(&review, &self.view, &self.policy)?.at_once();
+        let decision = decide(&review, &self.scene.view, &self.scene.policy)?.at_once();
         ensure!(!matches!(decision, Decision::Refuse(_)), "{pod}: {decision:?}");
         if let Some(patch) = answers::patch_of(&answer::write(&review, &decision))? {
             json_patch::patch(&mut pod, &serde_json::from_slice::<json_patch::Patch>(&patch)?)?;
@@ -350,10 +352,10 @@ impl World {
             pod["status"] = json!({"phase": "Pending", "conditions": [{
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                 "message": "0/1 nodes are available: 1 node(s) didn't match pod affinity rules.",
-                "lastTransitionTime": self.now.to_string(),
+                "lastTransitionTime": self.scene.now.to_string(),
             }]});
         }
-        self.show(&pod)?;
+        self.scene.show(&pod)?;
         Ok(pod)
     }
 
@@ -383,7 +385,7 @@ impl World {
         // Of the runs that use one claim the first comes first, and all others after it.
         while placed < self.extent.runs {
             let before = placed;
-            for action in self.plan().actions {
+            for action in self.scene.plan().actions {
                 if let ("StatefulSet", Write::Create(set)) =
                     (action.target.resource.kind, action.write)
                 {
@@ -400,21 +402,14 @@ impl World {
         let owner = set["metadata"]["ownerReferences"][0]["name"].as_str();
         let run = owner.and_then(|name| name.rsplit_once('-')?.1.parse().ok());
         let seat = self.seat(run.context("the number of a run")?);
-        for (key, value) in self.metadata(RUNS, name).as_object().into_iter().flatten() {
-            set["metadata"][key] = value.clone();
-        }
-        let template = &set["spec"]["template"];
-        let mut metadata = self.metadata(RUNS, &format!("{name}-0"));
+        json_patch::merge(&mut set["metadata"], &self.metadata(RUNS, name));
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod"});
         // With the plan that the pod was made by: one without it is outdated.
-        for key in ["labels", "annotations"] {
-            metadata[key] = template["metadata"][key].clone();
-        }
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"],
-        });
+        json_patch::merge(&mut pod, &set["spec"]["template"]);
+        json_patch::merge(&mut pod["metadata"], &self.metadata(RUNS, &format!("{name}-0")));
         let pod = self.bind(pod, seat);
-        self.show(&pod)?;
-        self.show(&set)
+        self.scene.show(&pod)?;
+        self.scene.show(&set)
     }
 }
 
@@ -434,8 +429,27 @@ pub(crate) fn class() -> Value {
     })
 }
 
+/// A node as a kubelet registers it, with one more label.
+pub(crate) fn node(name: &str, key: &str, value: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1",
+            "labels": {
+                "kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "linux", key: value,
+            },
+        },
+        "spec": {},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "addresses": [{"type": "Hostname", "address": name}],
+        },
+    })
+}
+
 /// A pod as the API server has defaulted it.
-fn pod(metadata: &Value, cpu: &str, more: &Value) -> Value {
+fn pod(metadata: &Value, cpu: &str) -> Value {
     // Without these it would be evicted as soon as its node is NotReady.
     let tolerations = ["not-ready", "unreachable"].map(|taint| {
         json!({
@@ -443,7 +457,7 @@ fn pod(metadata: &Value, cpu: &str, more: &Value) -> Value {
             "effect": "NoExecute", "tolerationSeconds": 300,
         })
     });
-    let mut pod = json!({
+    json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": {
             "containers": [{
@@ -457,11 +471,7 @@ fn pod(metadata: &Value, cpu: &str, more: &Value) -> Value {
             "schedulerName": "default-scheduler", "enableServiceLinks": true,
             "tolerations": tolerations,
         },
-    });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        pod["spec"][key] = value.clone();
-    }
-    pod
+    })
 }
 
 /// The owner reference to what has this metadata.
@@ -481,6 +491,6 @@ fn element_name(number: usize) -> String {
     format!("pe-{number}")
 }
 
-fn zone(node: usize) -> &'static str {
+pub(crate) fn zone(node: usize) -> &'static str {
     ZONES[node % ZONES.len()]
 }

@@ -15,6 +15,8 @@ use testbed::proxy::Proxy;
 use testbed::wait::{Seen, until};
 use testbed::{http, workload};
 
+use super::objects::zone;
+
 /// The namespace of the objects of a bench.
 pub(crate) const NAMESPACE: &str = "bench";
 
@@ -62,7 +64,7 @@ impl<'p> Cluster<'p> {
     pub(crate) async fn leading(&self) -> anyhow::Result<()> {
         until("the controller to lead", LIMIT, async || {
             let leads = self.metric("stowplan_controller_leader").await? >= 1.0;
-            Ok(if leads { Seen::Done(()) } else { Seen::NotYet("it does not".to_owned()) })
+            Ok(Seen::when(leads, || "it does not".to_owned()))
         })
         .await
     }
@@ -77,7 +79,7 @@ impl<'p> Cluster<'p> {
         until(&format!("{wanted} {what}"), LIMIT, async || {
             self.plane.check()?;
             let seen = count().await?;
-            Ok(if seen == wanted { Seen::Done(()) } else { Seen::NotYet(seen.to_string()) })
+            Ok(Seen::when(seen == wanted, || seen.to_string()))
         })
         .await
     }
@@ -136,16 +138,15 @@ pub(crate) async fn with_plane<T>(
     measured
 }
 
-/// Nodes with numbers, each in the next one of these zones.
-pub(crate) fn zoned_nodes(count: u16, zones: [&str; 3]) -> Vec<NodeSpec> {
-    let nodes = NodeSpec::numbered(count).into_iter().zip(zones.iter().cycle());
-    nodes.map(|(node, zone)| node.zone(zone)).collect()
+/// Nodes with numbers, each in the next one of the zones.
+pub(crate) fn zoned_nodes(count: u16) -> Vec<NodeSpec> {
+    let nodes = NodeSpec::numbered(count).into_iter().enumerate();
+    nodes.map(|(index, node)| node.zone(zone(index))).collect()
 }
 
 /// Sends requests, a fixed number of them at once.
-pub(crate) async fn at_once<F>(requests: impl Iterator<Item = F>) -> anyhow::Result<()>
-where
-    F: Future<Output = anyhow::Result<()>>,
-{
+pub(crate) async fn at_once(
+    requests: impl Iterator<Item = impl Future<Output = anyhow::Result<()>>>,
+) -> anyhow::Result<()> {
     pin!(stream::iter(requests).buffer_unordered(AT_ONCE)).try_collect().await
 }

@@ -4,19 +4,19 @@
 //! by line, so that each count holds that thing alone: not what was made for it, nor its end.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
 use super::callgrind::Counter;
+use super::process::Owned;
 
 /// How often a thing is done for one count.
 const TIMES: u32 = 10;
 
 /// The copy, as the measuring process sees it. It ends when this is dropped.
-#[derive(Debug)]
 pub(crate) struct Player {
-    child: Child,
+    child: Owned,
     counter: Counter,
     orders: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -29,8 +29,8 @@ impl Player {
     pub(crate) fn start(role: &str, nothing: &str) -> anyhow::Result<Self> {
         let mut copy = Command::new(std::env::current_exe()?);
         let (counter, mut child) = Counter::start(copy.arg(role), Stdio::piped())?;
-        let orders = child.stdin.take().context("standard input is piped")?;
-        let answers = BufReader::new(child.stdout.take().context("standard output is piped")?);
+        let orders = child.0.stdin.take().context("standard input is piped")?;
+        let answers = BufReader::new(child.0.stdout.take().context("standard output is piped")?);
         let mut player = Self { child, counter, orders, answers: answers.lines(), idle: 0.0 };
         player.idle = player.count(nothing)?;
         Ok(player)
@@ -52,13 +52,6 @@ impl Player {
         let answer = self.answers.next().with_context(|| format!("it ended at `{order}`"))??;
         ensure!(answer == wanted, "`{order}`: {answer}");
         Ok(())
-    }
-}
-
-impl Drop for Player {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,6 +1,18 @@
-//! What the kernel says of a process.
+//! Child processes, and what the kernel says of a process.
+
+use std::process::Child;
 
 use anyhow::Context as _;
+
+/// A process that ends when this is dropped.
+pub(crate) struct Owned(pub(crate) Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// A line of `/proc/<process>/status`, in MiB.
 pub(crate) fn mebibytes(process: u32, field: &str) -> anyhow::Result<f64> {

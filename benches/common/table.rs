@@ -1,52 +1,42 @@
 //! Tables on stdout, in Markdown: they go into the documentation as they are. And the figures in them.
 
+use std::hint::black_box;
 use std::time::Instant;
 
 /// The timed turns of which the median is printed.
 pub(crate) const ROUNDS: usize = 9;
 
-/// A table that is being filled.
-#[derive(Debug)]
-pub(crate) struct Table {
-    head: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
+/// A table that is being filled: its head, and its rows.
+pub(crate) struct Table(Vec<Vec<String>>);
 
 impl Table {
     /// A table with this head: `step | first, s | all, s`.
     pub(crate) fn new(head: &str) -> Self {
-        Self { head: head.split(" | ").map(str::to_owned).collect(), rows: Vec::new() }
+        Self(vec![head.split(" | ").map(str::to_owned).collect()])
     }
 
     pub(crate) fn row(&mut self, label: &str, figures: impl IntoIterator<Item = String>) {
-        self.rows.push([label.to_owned()].into_iter().chain(figures).collect());
+        self.0.push([label.to_owned()].into_iter().chain(figures).collect());
     }
 
     /// Prints it: the first column to the left, figures to the right.
     pub(crate) fn print(&self, title: &str) {
         let width = |column: usize| {
-            let rows = self.rows.iter().chain([&self.head]);
-            rows.filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
-                .max(3)
+            let cells = self.0.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).fold(3, usize::max)
         };
-        let line = |cells: &[String]| {
-            let cells = cells.iter().enumerate().map(|(column, cell)| match column {
-                0 => format!("{cell:<0$}", width(column)),
-                _ => format!("{cell:>0$}", width(column)),
-            });
-            format!("| {} |", cells.collect::<Vec<_>>().join(" | "))
-        };
-        println!("\n## {title}\n\n{}", line(&self.head));
-        let rule = (0..self.head.len()).map(|column| match column {
+        let rule = (0..self.0[0].len()).map(|column| match column {
             0 => "-".repeat(width(column)),
             _ => format!("{}:", "-".repeat(width(column) - 1)),
         });
-        println!("| {} |", rule.collect::<Vec<_>>().join(" | "));
-        for row in &self.rows {
-            println!("{}", line(row));
+        let rule: Vec<String> = rule.collect();
+        println!("\n## {title}\n");
+        for row in self.0[..1].iter().chain([&rule]).chain(&self.0[1..]) {
+            let cells = row.iter().enumerate().map(|(column, cell)| match column {
+                0 => format!("{cell:<0$}", width(column)),
+                _ => format!("{cell:>0$}", width(column)),
+            });
+            println!("| {} |", cells.collect::<Vec<_>>().join(" | "));
         }
     }
 }
@@ -91,20 +81,17 @@ pub(crate) fn spread(mut values: Vec<f64>, shown: impl Fn(f64) -> String) -> Str
     let (Some(lowest), Some(highest)) = (values.first(), values.last()) else {
         return "-".to_owned();
     };
-    let half = values.len() / 2;
-    let median = match values.len().is_multiple_of(2) {
-        true => f64::midpoint(values[half - 1], values[half]),
-        false => values[half],
-    };
+    // Of an odd number of values both are the one in the middle.
+    let median = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
     format!("{} ({}-{})", shown(median), shown(*lowest), shown(*highest))
 }
 
 /// The milliseconds of a turn, the median of [`ROUNDS`].
-pub(crate) fn median_time(mut turn: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+pub(crate) fn median_time<T>(mut turn: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<f64> {
     let mut took = Vec::new();
     for _ in 0..ROUNDS {
         let began = Instant::now();
-        turn()?;
+        black_box(turn()?);
         took.push(began.elapsed().as_secs_f64() * 1e3);
     }
     Ok(quantile(took, 0.5).unwrap_or_default())

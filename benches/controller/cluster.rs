@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep};
 use crate::plane::{self, CONTROLLER, Cluster, LIMIT, NAMESPACE, at_once};
 use crate::process::{mebibytes, memory};
 use crate::table::{Table, count, ratio, tenths};
-use crate::world::{self, SIZE, TAG};
+use crate::world::{self, SIZE, TAG, TAG_LABEL};
 
 /// How long a step waits after the last change for superfluous writes.
 const REST: Duration = Duration::from_secs(3);
@@ -46,7 +46,7 @@ async fn measure_on(plane: &ControlPlane, nodes: usize, pools: usize) -> anyhow:
     bench.remember("leading, without a node")?;
     let without = mebibytes(bench.process()?, "VmRSS")?;
     let tagged = NodeSpec::numbered(u16::try_from(nodes)?).into_iter();
-    let tagged: Vec<_> = tagged.map(|node| node.label("streams.ibm.com/hostpool", TAG)).collect();
+    let tagged: Vec<_> = tagged.map(|node| node.label(TAG_LABEL, TAG)).collect();
     plane.add_nodes(&tagged).await?;
     sleep(REST).await;
     let shown = count(nodes as f64);
@@ -71,12 +71,8 @@ async fn measure_on(plane: &ControlPlane, nodes: usize, pools: usize) -> anyhow:
     Ok(())
 }
 
-/// The writes that a step may cause.
-#[derive(Clone, Copy, Debug, Default)]
-struct Budget {
-    node_patches: usize,
-    status_writes: usize,
-}
+/// The patches of nodes and the writes of statuses that a step may cause.
+type Budget = [usize; 2];
 
 /// A control plane, and the figures measured on it.
 struct Bench<'p> {
@@ -117,7 +113,7 @@ impl<'p> Bench<'p> {
     async fn create_all(&mut self, pools: usize) -> anyhow::Result<()> {
         let exclusive = exclusive_of(pools);
         let label = format!("create {pools} pools, {exclusive} of them exclusive");
-        let budget = Budget { node_patches: (pools + exclusive) * SIZE, status_writes: 2 * pools };
+        let budget = [(pools + exclusive) * SIZE, 2 * pools];
         let api = self.api();
         let create = async |pool: usize| {
             let spec = serde_json::from_value(world::spec(pool))?;
@@ -142,8 +138,7 @@ impl<'p> Bench<'p> {
         let exclusive = exclusivity.filter(|it| *it == Exclusivity::Exclusive).count();
         let names: HashSet<_> = affected.iter().map(|pool| pool.metadata.name.clone()).collect();
         let label = format!("lose {} nodes of {} pools", lost.len(), names.len());
-        let budget =
-            Budget { node_patches: names.len() + exclusive, status_writes: 2 * names.len() };
+        let budget = [names.len() + exclusive, 2 * names.len()];
         let nodes: Api<Node> = Api::all(self.cluster.client.clone());
         let done = |bench: &Self| {
             let of_all = bench.pools.state();
@@ -161,7 +156,7 @@ impl<'p> Bench<'p> {
         let began = Instant::now();
         self.cluster.start_controller().await?;
         let took = began.elapsed();
-        self.end("start anew, until it leads", [0.0; 2], [took; 2], Budget::default()).await
+        self.end("start anew, until it leads", [0.0; 2], [took; 2], [0; 2]).await
     }
 
     /// Deletes all pools at once, and waits until no node carries a mark.
@@ -170,11 +165,10 @@ impl<'p> Bench<'p> {
         let names = self.pools.state().into_iter().filter_map(|pool| pool.metadata.name.clone());
         let names: HashSet<String> = names.collect();
         let label = format!("delete {} pools, {marked} nodes", names.len());
-        let budget = Budget { node_patches: marked, status_writes: 0 };
         let pools = self.api();
         let act = async || delete_at_once(&pools, &names).await;
         let done = |bench: &Self| marked.saturating_sub(bench.marked());
-        self.step(&label, budget, act, marked, done).await
+        self.step(&label, [marked, 0], act, marked, done).await
     }
 
     /// How many nodes carry a pool's label or taint.
@@ -229,18 +223,17 @@ impl<'p> Bench<'p> {
         self.times.row(label, figures);
         let collection = "/apis/stowplan.dev/v1alpha1/hostpools";
         let status = "/apis/stowplan.dev/v1alpha1/namespaces/*/hostpools/*/status";
-        let node_patches = proxy.count(&Method::PATCH, "/api/v1/nodes/*");
-        let status_writes = proxy.count(&Method::PATCH, status);
+        // In the order of the budget.
+        let seen = ["/api/v1/nodes/*", status].map(|path| proxy.count(&Method::PATCH, path));
+        let against =
+            |of: usize| format!("{} ({})", count(seen[of] as f64), count(budget[of] as f64));
         let after = self.cluster.planned().await?;
         let [plans, seconds] = [0, 1].map(|of| after[of] - before[of]);
-        let against = |seen: usize, budget: usize| {
-            format!("{} ({})", count(seen as f64), count(budget as f64))
-        };
         let lists = proxy.lists("/api/v1/nodes") + proxy.lists("/api/v1/pods");
         let figures = [
-            against(node_patches, budget.node_patches),
-            against(status_writes, budget.status_writes),
-            count((writes - node_patches - status_writes) as f64),
+            against(0),
+            against(1),
+            count((writes - seen[0] - seen[1]) as f64),
             count(lists as f64),
             count(proxy.lists(collection) as f64),
             count(plans),

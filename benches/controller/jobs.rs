@@ -8,15 +8,12 @@ use serde_json::{Value, json};
 use stowplan::testing::admission::validate::validate;
 use stowplan::testing::admission::{Decision, Review};
 use stowplan::testing::systems::plan::Write;
-use stowplan::testing::systems::policy::Policy;
 
 use crate::answers;
-use crate::objects::show;
+use crate::objects::{Scene, node};
 use crate::player::Player;
 use crate::table::{Table, count, median_time};
-use crate::world::{self, Scene};
-
-const NAMESPACE: &str = "streams-apps";
+use crate::world::{TAG, TAG_LABEL};
 
 /// The sizes of jobs, and of clusters.
 const ELEMENTS: [usize; 3] = [10, 100, 1_000];
@@ -62,19 +59,19 @@ impl Job {
             "hard" => colouring(),
             _ => anyhow::bail!("{kind} is no kind of job"),
         };
-        let mut scene = Scene::new(Policy::default(), "2026-01-01T00:00:00Z".parse()?);
-        for node in 0..nodes {
-            show(&mut scene.view, &world::node(&format!("node-{node}")))?;
+        let mut scene = Scene::new()?;
+        for number in 0..nodes {
+            scene.show(&node(&format!("node-{number}"), TAG_LABEL, TAG))?;
         }
         let job = json!({
             "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
-            "metadata": {"name": "job", "namespace": NAMESPACE, "uid": "u", "generation": 1, "resourceVersion": "1"},
+            "metadata": {"name": "job", "namespace": "streams-apps", "uid": "u", "generation": 1, "resourceVersion": "1"},
             "spec": spec,
         });
         let review = match work {
             "validate" => Some(serde_json::to_vec(&answers::review(&job))?),
             _ => {
-                show(&mut scene.view, &job)?;
+                scene.show(&job)?;
                 None
             }
         };

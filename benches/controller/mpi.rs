@@ -1,12 +1,10 @@
 //! MPI clusters to plan on.
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use serde_json::{Value, json};
 use stowplan::testing::systems::plan::Write;
-use stowplan::testing::systems::policy::Policy;
 
-use crate::objects::show;
-use crate::world::Scene;
+use crate::objects::Scene;
 
 const NAMESPACE: &str = "mpi";
 
@@ -21,16 +19,25 @@ pub(crate) enum State {
     New,
 }
 
-/// Clusters in this state with so many workers each; an error if the plan on them is not what the
-/// state implies.
-pub(crate) fn scene(state: State, workers: usize, clusters: usize) -> anyhow::Result<Scene> {
-    let now = "2026-01-01T00:00:00Z".parse()?;
-    let mut scene = Scene::new(Policy::default(), now);
+/// So many workers in each of so many clusters in this state; an error if the plan on them is not what
+/// the state implies.
+pub(crate) fn scene(state: State, sizes: &[usize]) -> anyhow::Result<Scene> {
+    let [workers, clusters] = sizes[..] else { bail!("WORKERS CLUSTERS") };
+    let mut scene = Scene::new()?;
     for cluster in 0..clusters {
         add(&mut scene, state, &format!("c{cluster}"), workers)?;
     }
     if state != State::New {
-        make_objects(&mut scene)?;
+        // What is planned for new clusters, as the API server answers it.
+        for action in scene.plan().actions {
+            let Write::Create(mut document) = action.write else { continue };
+            document["metadata"]["uid"] = json!(format!("uid-{}", action.target.name));
+            if document["kind"] == "ConfigMap" {
+                let annotations = &mut document["metadata"]["annotations"];
+                annotations["mpi.stowplan.dev/key"] = json!("uid-of-the-secret");
+            }
+            scene.show(&document)?;
+        }
     }
     let wanted = match state {
         State::Steady => 0,
@@ -60,20 +67,19 @@ fn add(scene: &mut Scene, state: State, cluster: &str, workers: usize) -> anyhow
                 },
             },
         });
-        show(&mut scene.view, &job)?;
+        scene.show(&job)?;
     }
     let hostname = |index: usize| format!("{job}-{index}");
     for index in 0..workers {
         let spec = json!({"hostname": hostname(index), "nodeName": "n"});
         let name = format!("{}-x", hostname(index));
-        show(&mut scene.view, &pod(&name, cluster, "worker", &job, spec))?;
+        scene.show(&pod(&name, cluster, "worker", &job, spec))?;
     }
     let spec = match state {
         State::Start => json!({"schedulingGates": [{"name": "stowplan.dev/mpi-workers"}]}),
         State::Steady | State::New => json!({"nodeName": "n"}),
     };
-    let launcher = pod(&format!("{launcher}-x"), cluster, "launcher", &launcher, spec);
-    show(&mut scene.view, &launcher)?;
+    scene.show(&pod(&format!("{launcher}-x"), cluster, "launcher", &launcher, spec))?;
     // As Kubernetes does: a hundred endpoints in a slice.
     for (number, slice) in (0..workers).collect::<Vec<_>>().chunks(100).enumerate() {
         let endpoint =
@@ -85,7 +91,7 @@ fn add(scene: &mut Scene, state: State, cluster: &str, workers: usize) -> anyhow
                 "labels": {"kubernetes.io/service-name": cluster}},
             "endpoints": slice.iter().map(endpoint).collect::<Vec<_>>(),
         });
-        show(&mut scene.view, &slice)?;
+        scene.show(&slice)?;
     }
     Ok(())
 }
@@ -101,18 +107,4 @@ fn pod(name: &str, cluster: &str, role: &str, job: &str, mut spec: Value) -> Val
         "spec": spec,
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
     })
-}
-
-/// Applies what is planned for new clusters, as the API server answers it.
-fn make_objects(scene: &mut Scene) -> anyhow::Result<()> {
-    for action in scene.plan().actions {
-        let Write::Create(mut document) = action.write else { continue };
-        document["metadata"]["uid"] = json!(format!("uid-{}", action.target.name));
-        if document["kind"] == "ConfigMap" {
-            let annotations = &mut document["metadata"]["annotations"];
-            annotations["mpi.stowplan.dev/key"] = json!("uid-of-the-secret");
-        }
-        show(&mut scene.view, &document)?;
-    }
-    Ok(())
 }

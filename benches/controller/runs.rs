@@ -1,29 +1,30 @@
 //! Clusters with coscheduled Tekton runs to plan on, without a control plane.
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use k8s_openapi::jiff::SignedDuration;
 use stowplan::testing::systems::plan::Write;
 
-use crate::objects::{Extent, State, TASKS, World};
-use crate::world::Scene;
+use crate::objects::{Extent, Scene, State, TASKS, World};
 
 /// How long members wait that wait for long: longer than the grace period, and not yet so long that
 /// their placeholders give their nodes up.
 const LONG: SignedDuration = SignedDuration::from_secs(60);
 
-/// A cluster in this state; an error if the plan on it is not what the state implies.
-pub(crate) fn scene(state: State, nodes: usize, runs: usize) -> anyhow::Result<Scene> {
+/// A cluster of so many nodes and runs in this state; an error if the plan on it is not what the state
+/// implies.
+pub(crate) fn scene(state: State, sizes: &[usize]) -> anyhow::Result<Scene> {
+    let [nodes, runs] = sizes[..] else { bail!("NODES RUNS") };
     let mut world = World::new(state, Extent { nodes, runs, pods: 0, jobs: 0 })?;
     for run in 0..runs {
-        world.run(run)?;
+        world.add(run)?;
     }
     if state != State::New {
         world.place()?;
     }
     if state == State::Full {
-        world.now = world.now.checked_add(LONG)?;
+        world.scene.now = world.scene.now.checked_add(LONG)?;
     }
-    let planned = world.plan().actions;
+    let planned = world.scene.plan().actions;
     let events = planned.iter().filter(|action| action.write == Write::None).count();
     let written = planned.len() - events;
     let wanted = match state {
@@ -36,6 +37,5 @@ pub(crate) fn scene(state: State, nodes: usize, runs: usize) -> anyhow::Result<S
         (written, events) == wanted,
         "{state:?}: planned {written} writes and {events} events instead of {wanted:?}"
     );
-    let World { view, policy, now, .. } = world;
-    Ok(Scene { view, policy, now })
+    Ok(world.scene)
 }

@@ -7,23 +7,23 @@
 //! scheduler and the StatefulSet controller are paused. Watches show when each step happened, and the
 //! kernel which process needed how much processor time.
 
-use std::array;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use stowplan::testing::systems::coschedule::keys::{MEMBER, PLACEHOLDER};
-use testbed::control_plane::{ControlPlane, NodeSpec};
+use testbed::control_plane::NodeSpec;
 use tokio::time::{Instant, sleep};
 
 use crate::Extent;
 use crate::cluster::{Binding, CLASS, PLACED, SCHEDULER, Times, with_cluster};
 use crate::plane::{CONTROLLER, Cluster, at_once};
-use crate::process;
+use crate::process::processor_time;
 use crate::schedule::{Bench, SIZE};
 use crate::table::{Table, count, quantile, ratio, spread, tenths};
 
@@ -39,51 +39,53 @@ const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// Before paused processes go on: until others have done what the pods made them do.
 const REST: Duration = Duration::from_secs(3);
 
-/// Whose pods arrive.
-#[derive(Clone, Copy)]
-struct Contender {
-    label: &'static str,
-    /// How its pods are bound to their placeholders; none, if they have no group.
-    binding: Option<Binding>,
-    /// The priority class of its placeholders.
-    class: &'static str,
-    /// Flags of the controller.
-    flags: &'static [&'static str],
-    /// Whether the placeholders have their nodes already.
-    is_placed: bool,
-}
+/// The pods that arrive: their row; how they are bound to their placeholders, none if they have no
+/// group; the priority class of the placeholders; flags of the controller; and whether the placeholders
+/// have their nodes already.
+type Contender = (&'static str, Option<Binding>, &'static str, &'static [&'static str], bool);
 
-const fn contender(label: &'static str, binding: Option<Binding>) -> Contender {
-    Contender { label, binding, class: CLASS, flags: &[], is_placed: false }
-}
+/// The limit of a controller that writes less often than by default.
+const SLOW: &[&str] = &["--writes-per-second=50"];
 
-const WITHOUT: Contender = contender("without a group", None);
+const WITHOUT: Contender = ("without a group", None, CLASS, &[], false);
 
 const CONTENDERS: [Contender; 6] = [
     WITHOUT,
-    Contender {
-        class: "",
-        ..contender("`binding: affinity`, without a priority class", Some(Binding::Affinity))
-    },
-    contender("`binding: affinity`", Some(Binding::Affinity)),
-    Contender {
-        flags: &["--writes-per-second=50"],
-        ..contender("`binding: node`, `--writes-per-second=50`", Some(Binding::Node))
-    },
-    contender("`binding: node`", Some(Binding::Node)),
-    Contender {
-        is_placed: true,
-        ..contender("`binding: node`, placeholders have nodes", Some(Binding::Node))
-    },
+    ("`binding: affinity`, without a priority class", Some(Binding::Affinity), "", &[], false),
+    ("`binding: affinity`", Some(Binding::Affinity), CLASS, &[], false),
+    ("`binding: node`, `--writes-per-second=50`", Some(Binding::Node), CLASS, SLOW, false),
+    ("`binding: node`", Some(Binding::Node), CLASS, &[], false),
+    ("`binding: node`, placeholders have nodes", Some(Binding::Node), CLASS, &[], true),
 ];
+
+/// From when on is measured, as titles say it.
+const FIRST_CREATION: &str = "from the first creation on";
+/// No placeholder has a pod then.
+const ALL_CREATED: &str = "from when all pods exist on";
 
 /// Measures on a control plane of its own.
 pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
     let nodes = NodeSpec::numbered(extent.nodes);
     let measured = with_cluster(nodes, extent.own_limits, async |cluster| {
         let mut measured = Vec::new();
-        for start in [Start::AllCreated, Start::FirstCreation] {
-            measured.push((start, rounds(cluster, extent, start).await?));
+        for start in [ALL_CREATED, FIRST_CREATION] {
+            let mut rounds = Vec::new();
+            for number in 0..extent.rounds {
+                let mut contenders = CONTENDERS;
+                contenders.rotate_left(number % CONTENDERS.len());
+                let mut round = Round::new();
+                for contender in contenders {
+                    let (label, _, _, flags, _) = contender;
+                    cluster.installation.stop_controller(CONTROLLER).await?;
+                    cluster.installation.set_controller_flags(flags);
+                    cluster.start_controller().await?;
+                    cluster.installation.leader_known().await?;
+                    let bench = Bench { cluster, groups: extent.groups };
+                    round.insert(label, turn(&bench, contender, start).await?);
+                }
+                rounds.push(round);
+            }
+            measured.push((start, rounds));
         }
         Ok(measured)
     });
@@ -93,81 +95,37 @@ pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// From when on is measured.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Start {
-    FirstCreation,
-    /// All pods exist, and no placeholder has a pod.
-    AllCreated,
-}
-
-impl Start {
-    fn label(self) -> &'static str {
-        match self {
-            Self::FirstCreation => "from the first creation on",
-            Self::AllCreated => "from when all pods exist on",
-        }
-    }
-}
-
-async fn rounds(
-    cluster: &mut Cluster<'_>,
-    extent: Extent,
-    start: Start,
-) -> anyhow::Result<Vec<Round>> {
-    let mut rounds = Vec::new();
-    for number in 0..extent.rounds {
-        let mut contenders = CONTENDERS;
-        contenders.rotate_left(number % CONTENDERS.len());
-        let mut round = Round::new();
-        for contender in contenders {
-            cluster.installation.stop_controller(CONTROLLER).await?;
-            cluster.installation.set_controller_flags(contender.flags);
-            cluster.start_controller().await?;
-            cluster.installation.leader_known().await?;
-            let bench = Bench { cluster, groups: extent.groups };
-            round.insert(contender.label, turn(&bench, contender, start).await?);
-        }
-        rounds.push(round);
-    }
-    Ok(rounds)
-}
-
 /// The pods of a contender, from the first creation until each has its node and is deleted again.
-async fn turn(bench: &Bench<'_>, contender: Contender, start: Start) -> anyhow::Result<Arrival> {
+async fn turn(bench: &Bench<'_>, contender: Contender, start: &str) -> anyhow::Result<Arrival> {
+    let (label, binding, class, _, is_placed) = contender;
     let cluster = bench.cluster;
-    if contender.is_placed {
+    if is_placed {
         bench.gather().await?;
     }
-    if let Some(binding) = contender.binding {
-        cluster.bind_by(binding, contender.class).await?;
+    if let Some(binding) = binding {
+        cluster.bind_by(binding, class).await?;
     }
-    if start == Start::AllCreated {
+    if start == ALL_CREATED {
         cluster.plane.pause(SCHEDULER).await?;
         cluster.plane.pause(CONTROLLER_MANAGER).await?;
     }
-    let mut before = cluster.histogram(LIMIT_WAIT).await?;
-    let mut busy = processor_times(cluster.plane);
-    let watches = Watches::follow(cluster);
+    let mut before = spent(cluster).await?;
+    let watches = follow(cluster);
     let pods = bench.groups * SIZE;
-    let is_grouped = contender.binding.is_some();
+    let is_grouped = binding.is_some();
     let mut began = Instant::now();
     let each = (0..pods).map(|pod| bench.create(pod / SIZE, pod % SIZE, ARRIVING, is_grouped));
     at_once(each).await?;
-    if start == Start::AllCreated {
+    if start == ALL_CREATED {
         sleep(REST).await;
-        before = cluster.histogram(LIMIT_WAIT).await?;
-        busy = processor_times(cluster.plane);
+        before = spent(cluster).await?;
         began = Instant::now();
         cluster.plane.resume(CONTROLLER_MANAGER)?;
         cluster.plane.resume(SCHEDULER)?;
     }
-    cluster.are_placed(pods, &watches.placed).await?;
-    let after = cluster.histogram(LIMIT_WAIT).await?;
-    let mut used = processor_times(cluster.plane);
-    for (process, seconds) in &mut used {
-        *seconds -= busy.get(process).copied().unwrap_or_default();
-    }
+    let [placed, ..] = &watches;
+    cluster.are_placed(pods, placed).await?;
+    let after = spent(cluster).await?;
 
     let arriving = ListParams::default().labels(ARRIVING);
     if is_grouped {
@@ -176,124 +134,99 @@ async fn turn(bench: &Bench<'_>, contender: Contender, start: Start) -> anyhow::
     let listed = cluster.pods().list_metadata(&arriving).await?;
     let placeholder_of = |pod: &PartialObjectMeta<Pod>| pod.labels().get(MEMBER).cloned();
     let members = listed.iter().filter_map(|pod| Some((pod.name_any(), placeholder_of(pod)?)));
-    let members: HashMap<String, String> = members.collect();
-    let (rate, stages) = watches.read(&members, began);
+    let (rate, stages) = read(&watches, &members.collect(), began);
     drop(watches);
     bench.delete(&arriving).await?;
     bench.disperse().await?;
-    let written = array::from_fn(|index| after[index] - before[index]);
-    let arrival = Arrival { rate, stages, written, used };
-    eprintln!("{}, {}: {} pods/s", start.label(), contender.label, count(arrival.rate));
-    Ok(arrival)
+    let spent = after.into_iter().zip(before).map(|(after, before)| after - before).collect();
+    eprintln!("{start}, {label}: {} pods/s", count(rate));
+    Ok(Arrival { rate, stages, spent })
 }
 
 /// How many requests the controller has sent, and how many seconds its limit made all of them wait.
 const LIMIT_WAIT: &str = "stowplan_controller_limit_wait_seconds";
 
-/// The names of the processes, as the kernel cuts them, and as they are shown.
+/// The names of the processes in the table of the run directory, and as they are shown.
 const PROCESSES: [(&str, &str); 7] = [
     ("kube-apiserver", "API server"),
     ("etcd", "etcd"),
     ("kube-scheduler", "scheduler"),
-    ("kube-controller", "controller manager"),
+    ("kube-controller-manager", "controller manager"),
     ("kwok", "kwok"),
-    ("stowplan webhook", "webhook"),
-    ("stowplan controller", "controller"),
+    ("webhook", "webhook"),
+    ("controller-0", "controller"),
 ];
 
-/// The processor time of each process of a control plane, in seconds, and of this process.
-fn processor_times(plane: &ControlPlane) -> HashMap<&'static str, f64> {
-    let directory = plane.dir().display().to_string();
-    let read = |pid: u32, file: &str| {
-        let text = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        String::from_utf8_lossy(&text).replace('\0', " ")
+/// What was spent until now: requests of the controller, the seconds that its limit made all of them
+/// wait, and the processor time of each of [`PROCESSES`] and of this bench, which creates the pods,
+/// watches them, and passes on the controller's requests.
+async fn spent(cluster: &Cluster<'_>) -> anyhow::Result<Vec<f64>> {
+    let mut spent = cluster.histogram(LIMIT_WAIT).await?.to_vec();
+    // Its lines are `name pid start-time`.
+    let table = std::fs::read_to_string(cluster.plane.dir().join("pids"))?;
+    for (name, _) in PROCESSES {
+        let rest = table.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let (pid, _) =
+            rest.and_then(|it| it.split_once(' ')).with_context(|| format!("no {name}"))?;
+        spent.push(processor_time(pid.parse()?)?);
+    }
+    spent.push(processor_time(std::process::id())?);
+    Ok(spent)
+}
+
+/// Watches pods and their placeholders: when pods were placed, created, and written by the controller,
+/// which removes their gates; and when StatefulSets and their pods were there, and these were placed.
+fn follow(cluster: &Cluster<'_>) -> [Times; 6] {
+    let name = |pod: &PartialObjectMeta<Pod>| Some(pod.name_any());
+    let pod_of_set = |pod: &PartialObjectMeta<Pod>| pod.labels().get(PLACEHOLDER).cloned();
+    let released = |pod: &PartialObjectMeta<Pod>| {
+        let mut managers = pod.managed_fields().iter().map(|of| of.manager.as_deref());
+        managers.any(|of| of == Some(MANAGER)).then(|| pod.name_any())
     };
-    let own = process::processor_time(std::process::id()).unwrap_or_default();
-    let mut times = HashMap::from([(BENCH, own)]);
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    for pid in processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
-        let (name, command) = (read(pid, "comm"), read(pid, "cmdline"));
-        if !command.contains(&directory) && !read(pid, "environ").contains(&directory) {
-            continue;
-        }
-        let shown = PROCESSES.iter().find(|(process, _)| match process.split_once(' ') {
-            Some((of, kind)) => name.trim() == of && command.contains(&format!(" {kind} ")),
-            None => name.trim() == *process,
+    [
+        cluster.watch(ARRIVING, Some(PLACED), name),
+        cluster.watch(ARRIVING, None, name),
+        cluster.watch(ARRIVING, None, released),
+        cluster.watch::<StatefulSet>(PLACEHOLDER, None, |set| Some(set.name_any())),
+        cluster.watch(PLACEHOLDER, None, pod_of_set),
+        cluster.watch(PLACEHOLDER, Some(PLACED), pod_of_set),
+    ]
+}
+
+/// Pods per second, and the stages, of pods with these placeholders.
+fn read(
+    watches: &[Times; 6],
+    members: &HashMap<String, String>,
+    began: Instant,
+) -> (f64, [Option<f64>; STAGES.len()]) {
+    let [placed, created, released, sets, set_pods, set_placed] =
+        watches.each_ref().map(|of| of.seen().clone());
+    let mut first: HashMap<String, Instant> = HashMap::new();
+    // When a member and the node of its placeholder were there.
+    let mut woken: HashMap<String, Instant> = HashMap::new();
+    for (pod, placeholder) in members {
+        let Some(at) = created.get(pod) else { continue };
+        let known = first.entry(placeholder.clone()).or_insert(*at);
+        *known = (*at).min(*known);
+        woken.insert(pod.clone(), *set_placed.get(placeholder).unwrap_or(at).max(at));
+    }
+    // What was there before took no time, and paused processes had no turn.
+    let median = |from: &HashMap<String, Instant>, to: &HashMap<String, Instant>| {
+        let took = from.iter().filter_map(|(name, from)| {
+            Some(to.get(name)?.saturating_duration_since(*from.max(&began)))
         });
-        if let (Some((_, shown)), Ok(seconds)) = (shown, process::processor_time(pid)) {
-            *times.entry(shown).or_default() += seconds;
-        }
-    }
-    times
-}
-
-/// The bench itself: it creates the pods, watches them, and passes on the controller's requests.
-const BENCH: &str = "bench";
-
-/// What is watched: pods, and their placeholders.
-struct Watches {
-    created: Times,
-    /// Their gates were removed: the controller wrote them.
-    released: Times,
-    placed: Times,
-    sets: Times,
-    set_pods: Times,
-    set_placed: Times,
-}
-
-impl Watches {
-    fn follow(cluster: &Cluster<'_>) -> Self {
-        let pod_of_set = |pod: &PartialObjectMeta<Pod>| pod.labels().get(PLACEHOLDER).cloned();
-        let released = |pod: &PartialObjectMeta<Pod>| {
-            let mut managers = pod.managed_fields().iter().map(|of| of.manager.as_deref());
-            managers.any(|of| of == Some(MANAGER)).then(|| pod.name_any())
-        };
-        Self {
-            created: cluster.watch::<Pod>(ARRIVING, None, |pod| Some(pod.name_any())),
-            released: cluster.watch(ARRIVING, None, released),
-            placed: cluster.watch::<Pod>(ARRIVING, Some(PLACED), |pod| Some(pod.name_any())),
-            sets: cluster.watch::<StatefulSet>(PLACEHOLDER, None, |set| Some(set.name_any())),
-            set_pods: cluster.watch(PLACEHOLDER, None, pod_of_set),
-            set_placed: cluster.watch(PLACEHOLDER, Some(PLACED), pod_of_set),
-        }
-    }
-
-    /// Pods per second, and the stages, of pods with these placeholders.
-    fn read(
-        &self,
-        members: &HashMap<String, String>,
-        began: Instant,
-    ) -> (f64, [Option<f64>; STAGES.len()]) {
-        let Self { created, released, placed, sets, set_pods, set_placed } = self;
-        let [created, released, placed, sets, set_pods, set_placed] =
-            [created, released, placed, sets, set_pods, set_placed].map(|of| of.seen().clone());
-        let mut first: HashMap<String, Instant> = HashMap::new();
-        // When a member and the node of its placeholder were there.
-        let mut woken: HashMap<String, Instant> = HashMap::new();
-        for (pod, placeholder) in members {
-            let Some(at) = created.get(pod) else { continue };
-            let known = first.entry(placeholder.clone()).or_insert(*at);
-            *known = (*at).min(*known);
-            woken.insert(pod.clone(), *set_placed.get(placeholder).unwrap_or(at).max(at));
-        }
-        // What was there before took no time, and paused processes had no turn.
-        let median = |from: &HashMap<String, Instant>, to: &HashMap<String, Instant>| {
-            let took = from.iter().filter_map(|(name, from)| {
-                Some(to.get(name)?.saturating_duration_since(*from.max(&began)))
-            });
-            quantile(took.map(|took| took.as_secs_f64() * 1e3).collect(), 0.5)
-        };
-        let stages = [
-            median(&first, &sets),
-            median(&sets, &set_pods),
-            median(&set_pods, &set_placed),
-            median(&woken, &released),
-            median(&released, &placed),
-            median(&created, &placed),
-        ];
-        let last = placed.values().max().unwrap_or(&began);
-        (created.len() as f64 / (*last - began).as_secs_f64(), stages)
-    }
+        quantile(took.map(|took| took.as_secs_f64() * 1e3).collect(), 0.5)
+    };
+    let stages = [
+        median(&first, &sets),
+        median(&sets, &set_pods),
+        median(&set_pods, &set_placed),
+        median(&woken, &released),
+        median(&released, &placed),
+        median(&created, &placed),
+    ];
+    let last = placed.values().max().unwrap_or(&began);
+    (created.len() as f64 / (*last - began).as_secs_f64(), stages)
 }
 
 /// The figures of one contender in one round.
@@ -302,10 +235,8 @@ struct Arrival {
     rate: f64,
     /// In milliseconds.
     stages: [Option<f64>; STAGES.len()],
-    /// The requests of the controller, and how many seconds its limit made all of them wait.
-    written: [f64; 2],
-    /// The processor time of each process.
-    used: HashMap<&'static str, f64>,
+    /// As [`spent`] lists it.
+    spent: Vec<f64>,
 }
 
 type Round = HashMap<&'static str, Arrival>;
@@ -320,11 +251,10 @@ const STAGES: [&str; 6] = [
     "pod → its node",
 ];
 
-fn print(extent: Extent, start: Start, rounds: &[Round]) {
-    let of = |contender: Contender| rounds.iter().map(move |round| &round[contender.label]);
+fn print(extent: Extent, start: &str, rounds: &[Round]) {
+    let of = |label: &'static str| rounds.iter().map(move |round| &round[label]);
     let load = format!(
-        "{}, {} pods in {} groups, {} nodes; median of {} rounds",
-        start.label(),
+        "{start}, {} pods in {} groups, {} nodes; median of {} rounds",
         count((extent.groups * SIZE) as f64),
         extent.groups,
         count(f64::from(extent.nodes)),
@@ -334,19 +264,19 @@ fn print(extent: Extent, start: Start, rounds: &[Round]) {
         "pods | pods/s | against without a group, same round | requests of the controller | \
          waited for its limit, ms each",
     );
-    for contender in CONTENDERS {
+    for (label, ..) in CONTENDERS {
         let spread_of = |value: fn(&Arrival) -> f64, shown: fn(f64) -> String| {
-            spread(of(contender).map(value).collect(), shown)
+            spread(of(label).map(value).collect(), shown)
         };
-        let against = of(contender).zip(of(WITHOUT));
+        let against = of(label).zip(of(WITHOUT.0));
         let against = against.map(|(arrival, base)| arrival.rate / base.rate).collect();
         let figures = [
             spread_of(|of| of.rate, count),
             spread(against, ratio),
-            spread_of(|of| of.written[0], count),
-            spread_of(|of| of.written[1] / of.written[0].max(1.0) * 1e3, tenths),
+            spread_of(|of| of.spent[0], count),
+            spread_of(|of| of.spent[1] / of.spent[0].max(1.0) * 1e3, tenths),
         ];
-        table.row(contender.label, figures);
+        table.row(label, figures);
     }
     table.print(&format!("Pods per second {load} (range)"));
 
@@ -354,21 +284,18 @@ fn print(extent: Extent, start: Start, rounds: &[Round]) {
         quantile(values, 0.5).map_or_else(|| "-".to_owned(), shown)
     };
     let mut table = Table::new(&format!("pods | {}", STAGES.join(" | ")));
-    for contender in CONTENDERS {
+    for (label, ..) in CONTENDERS {
         let stages = (0..STAGES.len())
-            .map(|stage| median(of(contender).filter_map(|it| it.stages[stage]).collect(), count));
-        table.row(contender.label, stages);
+            .map(|stage| median(of(label).filter_map(|it| it.stages[stage]).collect(), count));
+        table.row(label, stages);
     }
     table.print(&format!("Milliseconds of each step, median of the groups or pods, {load}"));
 
-    let processes: Vec<&str> = PROCESSES.iter().map(|(_, shown)| *shown).chain([BENCH]).collect();
-    let mut table = Table::new(&format!("pods | {}", processes.join(" | ")));
-    for contender in CONTENDERS {
-        let used = |process: &&str| {
-            let used = of(contender).filter_map(|arrival| arrival.used.get(process).copied());
-            median(used.collect(), tenths)
-        };
-        table.row(contender.label, processes.iter().map(used));
+    let mut table = Table::new(&format!("pods | {} | bench", PROCESSES.map(|of| of.1).join(" | ")));
+    for (label, ..) in CONTENDERS {
+        let used = (2..PROCESSES.len() + 3)
+            .map(|process| median(of(label).map(|it| it.spent[process]).collect(), tenths));
+        table.row(label, used);
     }
     table.print(&format!("Seconds of processor time, {load}"));
 }

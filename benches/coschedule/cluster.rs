@@ -82,31 +82,27 @@ impl Cluster<'_> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         until("the policy to be read", LIMIT, async || {
             let pod = self.pods().create(&dry_run, &trial).await?;
-            Ok(match if binding == Binding::Node { is_gated(&pod) } else { has_term(&pod) } {
-                true => Seen::Done(()),
-                false => Seen::NotYet(format!("a pod of a group is given {:?}", pod.spec)),
-            })
+            let is_bound = if binding == Binding::Node { is_gated(&pod) } else { has_term(&pod) };
+            Ok(Seen::when(is_bound, || format!("a pod of a group is given {:?}", pod.spec)))
         })
         .await
     }
 
     /// Waits until there are this many pods that `which` selects.
     pub(crate) async fn pods_are(&self, count: usize, which: &ListParams) -> anyhow::Result<()> {
-        let selector = [&which.label_selector, &which.field_selector];
-        let selector: Vec<_> = selector.into_iter().flatten().map(String::as_str).collect();
-        let what = format!("pods with {}", selector.join(" and "));
-        self.objects_are(count, &what, &self.pods(), which).await
+        self.objects_are(count, &self.pods(), which).await
     }
 
     /// Waits until there are this many objects that `which` selects.
-    pub(crate) async fn objects_are<K: Clone + Debug + DeserializeOwned>(
+    pub(crate) async fn objects_are<K: Clone + Debug + DeserializeOwned + Resource>(
         &self,
         count: usize,
-        what: &str,
         api: &Api<K>,
         which: &ListParams,
     ) -> anyhow::Result<()> {
-        self.until_there_are(count, what, async || Ok(api.list_metadata(which).await?.items.len()))
+        let selectors = (&which.label_selector, &which.field_selector);
+        let what = format!("objects at {} with {selectors:?}", api.resource_url());
+        self.until_there_are(count, &what, async || Ok(api.list_metadata(which).await?.items.len()))
             .await
     }
 

@@ -56,7 +56,8 @@ struct Arguments {
     bench: bool,
 }
 
-fn main() -> anyhow::Result<()> {
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
     let Arguments { quick, rounds, own_limits, parts, .. } = Arguments::parse();
     let (nodes, groups, usual, runs, run_nodes) =
         if quick { (100, 20, 2, 10, 20) } else { (1_000, 200, 4, 50, 200) };
@@ -64,15 +65,14 @@ fn main() -> anyhow::Result<()> {
     let extent = Extent { nodes, groups, rounds, runs, run_nodes, own_limits };
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     let started = Instant::now();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if wanted("schedule") {
-        runtime.block_on(schedule::measure(extent))?;
+        schedule::measure(extent).await?;
     }
     if wanted("arrival") {
-        runtime.block_on(arrival::measure(extent))?;
+        arrival::measure(extent).await?;
     }
     if wanted("writes") {
-        runtime.block_on(writes::measure(extent))?;
+        writes::measure(extent).await?;
     }
     println!("\nmeasured in {} s", started.elapsed().as_secs());
     Ok(())

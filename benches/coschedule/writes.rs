@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::future;
 use hyper::Method;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Api;
@@ -32,11 +32,9 @@ const RUN: &str = "tekton.dev/pipelineRun";
 /// How long after the last change is listened for a write too many.
 const REST: Duration = Duration::from_secs(3);
 
-const ZONES: [&str; 3] = ["a", "b", "c"];
-
 /// Counts on a control plane of its own.
 pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
-    let nodes = plane::zoned_nodes(extent.run_nodes, ZONES);
+    let nodes = plane::zoned_nodes(extent.run_nodes);
     let table = with_cluster(nodes, false, async |cluster| count_on(cluster, extent).await).await?;
     table.print(&format!(
         "Writes of the controller: {} PipelineRuns of {TASKS} tasks and a volume, at once, on {} nodes (budget)",
@@ -75,54 +73,48 @@ async fn count_on(cluster: &Cluster<'_>, extent: Extent) -> anyhow::Result<Table
             format!("{:.1} ({})", writes as f64 / extent.runs as f64, 2 + gates),
             count(proxy.count_where(is_event) as f64),
             against(apart, 0),
-            tenths(ended.as_secs_f64()),
-            tenths(gone.as_secs_f64()),
+            tenths(ended),
+            tenths(gone),
         ];
         table.row(label, figures);
     }
     Ok(table)
 }
 
-/// All runs at once, until each has succeeded and nothing is left of them. Returns how long it took
-/// until all had ended, and until no placeholder was left; and the pods that were not on the node
+/// All runs at once, until each has succeeded and nothing is left of them. Returns how many seconds it
+/// took until all had ended, and until no placeholder was left; and the pods that were not on the node
 /// where most of their run were.
-async fn run_all(
-    cluster: &Cluster<'_>,
-    runs: usize,
-) -> anyhow::Result<(Duration, Duration, usize)> {
+async fn run_all(cluster: &Cluster<'_>, runs: usize) -> anyhow::Result<(f64, f64, usize)> {
     let kind = GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun");
     let kind = ApiResource::from_gvk(&kind);
     let api = Api::<DynamicObject>::namespaced_with(cluster.client.clone(), NAMESPACE, &kind);
     sleep(REST).await;
     cluster.proxy.forget();
     let began = Instant::now();
-    let each = stream::iter(0..runs).map(|number| {
-        let api = api.clone();
-        async move {
-            let name = format!("run-{number}");
-            api.create(&PostParams::default(), &serde_json::from_value(run(&name))?).await?;
-            let ended = tekton::ended(&cluster.client, NAMESPACE, &name, LIMIT).await?;
-            ensure!(ended == Ended::Succeeded, "{name}: {ended:?}");
-            anyhow::Ok(())
-        }
+    let each = (0..runs).map(async |number: usize| {
+        let name = format!("run-{number}");
+        api.create(&PostParams::default(), &serde_json::from_value(run(&name))?).await?;
+        let ended = tekton::ended(&cluster.client, NAMESPACE, &name, LIMIT).await?;
+        ensure!(ended == Ended::Succeeded, "{name}: {ended:?}");
+        anyhow::Ok(())
     });
-    each.buffer_unordered(runs).try_collect::<()>().await?;
-    let ended = began.elapsed();
+    future::try_join_all(each).await?;
+    let ended = began.elapsed().as_secs_f64();
 
     let pods = ListParams::default().labels(RUN);
     let run_of = |pod: &Pod| pod.metadata.labels.as_ref()?.get(RUN).cloned();
     let apart = cluster.apart(&pods, runs, run_of).await?;
     cluster.pods_are(runs * TASKS, &pods).await?;
     let placeholders = ListParams::default().labels(PLACEHOLDER);
-    cluster.objects_are(0, "placeholders", &cluster.placeholders(), &placeholders).await?;
-    let gone = began.elapsed();
+    cluster.objects_are(0, &cluster.placeholders(), &placeholders).await?;
+    let gone = began.elapsed().as_secs_f64();
     sleep(REST).await;
 
     let all = ListParams::default();
     api.delete_collection(&DeleteParams::background(), &all).await?;
     cluster.pods_are(0, &pods).await?;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), NAMESPACE);
-    cluster.objects_are(0, "claims", &claims, &all).await?;
+    cluster.objects_are(0, &claims, &all).await?;
     Ok((ended, gone, apart))
 }
 

@@ -24,7 +24,7 @@ use stowplan::testing::admission::{Review, answer, decide};
 use stowplan::testing::systems;
 use stowplan::testing::systems::policy::Policy;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
-use testbed::wait::{Seen, until};
+use testbed::wait::until;
 use testbed::workload;
 use tokio::time::Instant;
 
@@ -44,7 +44,7 @@ const WEBHOOK: &str = "pods.stowplan.dev";
 const WARM_UP: usize = 50;
 
 /// How a pod is created.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
 enum Variant {
     /// No webhook.
     None,
@@ -70,32 +70,13 @@ impl Variant {
         Self::Stowplan,
     ];
 
-    /// The name of its namespace, its Service and its webhook (all are equally long), its row, and
-    /// what the difference to the variant before is.
-    fn texts(self) -> [&'static str; 3] {
-        match self {
-            Self::None => ["latency-a", "(a) no webhook", ""],
-            Self::Constant => ["latency-b", "(b) constant webhook: one label", "a call"],
-            Self::Stowplan => ["latency-c", "(c) stowplan", "stowplan itself"],
-            Self::Conditions => {
-                ["latency-d", "(d) and stowplan's match conditions", "match conditions"]
-            }
-            Self::Recorded => {
-                let step = "affinity instead of labels";
-                ["latency-e", "(e) and stowplan's own patch, recorded", step]
-            }
-            Self::Labels => {
-                ["latency-f", "(f) and a patch of stowplan's size: labels", "size of the patch"]
-            }
-        }
-    }
-
+    /// The name of its namespace, its Service and its webhook.
     fn name(self) -> &'static str {
-        self.texts()[0]
+        TEXTS[self as usize][0]
     }
 
     fn label(self) -> &'static str {
-        self.texts()[1]
+        TEXTS[self as usize][1]
     }
 
     fn webhook(self) -> Option<String> {
@@ -114,6 +95,17 @@ impl Variant {
         Ok(pods.create(&dry_run, &pod).await?)
     }
 }
+
+/// Of each [`Variant`]: its name (all are equally long), its row, and what the difference to the
+/// variant before is.
+const TEXTS: [[&str; 3]; 6] = [
+    ["latency-a", "(a) no webhook", ""],
+    ["latency-b", "(b) constant webhook: one label", "a call"],
+    ["latency-d", "(d) and stowplan's match conditions", "match conditions"],
+    ["latency-f", "(f) and a patch of stowplan's size: labels", "size of the patch"],
+    ["latency-e", "(e) and stowplan's own patch, recorded", "affinity instead of labels"],
+    ["latency-c", "(c) stowplan", "stowplan itself"],
+];
 
 /// Measures on a control plane of its own.
 pub(crate) async fn measure(pods: usize) -> anyhow::Result<()> {
@@ -134,13 +126,16 @@ async fn measure_on(plane: &ControlPlane, pods: usize) -> anyhow::Result<()> {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.patch(variant.name(), &PatchParams::default(), &labels).await?;
     }
-    let webhooks = Webhooks::new(&cluster).await?;
-    let review = webhooks.start(Variant::Constant, &answer_of(&one_label()), false).await?;
+    // The least that a patch can do.
+    let label = answer_of(&json!([
+        {"op": "add", "path": "/metadata/labels/bench.stowplan.dev~1seen", "value": "true"},
+    ]));
+    let review = start(&cluster, Variant::Constant, &label).await?;
     let recorded = recorded_answer(&review)?;
     let patch = patch_of(recorded.as_bytes())?.context("stowplan's answer has no patch")?;
-    webhooks.start(Variant::Conditions, &answer_of(&one_label()), true).await?;
-    webhooks.start(Variant::Labels, &answer_of(&labels_of_size(patch.len())), true).await?;
-    webhooks.start(Variant::Recorded, &recorded, true).await?;
+    start(&cluster, Variant::Conditions, &label).await?;
+    start(&cluster, Variant::Labels, &answer_of(&labels_of_size(patch.len()))).await?;
+    start(&cluster, Variant::Recorded, &recorded).await?;
     check(client, &patch).await?;
 
     let mut series = Series::default();
@@ -148,7 +143,7 @@ async fn measure_on(plane: &ControlPlane, pods: usize) -> anyhow::Result<()> {
         series.round(client, &format!("warm-{round}")).await?;
     }
     series = Series::default();
-    let before = Calls::read(&cluster).await?;
+    let before = calls(&cluster).await?;
     for round in 0..pods {
         plane.check()?;
         series.round(client, &format!("pod-{round}")).await?;
@@ -156,10 +151,18 @@ async fn measure_on(plane: &ControlPlane, pods: usize) -> anyhow::Result<()> {
             eprintln!("latency: {} of {pods} rounds", round + 1);
         }
     }
-    let after = Calls::read(&cluster).await?;
+    let after = calls(&cluster).await?;
     println!("\nstowplan's patch: {} bytes", patch.len());
     series.print(pods);
-    Calls::print(&before, &after, pods)
+    let mut table = Table::new("what | count | calls a pod | mean, ms");
+    for ((row, count, seconds), (_, of, earlier)) in after.iter().zip(&before) {
+        let (count, seconds) = (count - of, seconds - earlier);
+        ensure!(count > 0.0, "{row}: nothing was counted");
+        let (a_pod, mean) = (ratio(count / pods as f64), seconds * 1e3 / count);
+        table.row(row, [format!("{count:.0}"), a_pod, format!("{mean:.3}")]);
+    }
+    table.print("The same, as the API server and stowplan measure it");
+    Ok(())
 }
 
 /// A pod of a Streams job: beside no pod of one group, and on the node of those of another.
@@ -183,11 +186,6 @@ fn pod(name: &str, variant: Variant) -> Value {
             }],
         },
     })
-}
-
-/// A label more, which is the least that a patch can do.
-fn one_label() -> Value {
-    json!([{"op": "add", "path": "/metadata/labels/bench.stowplan.dev~1seen", "value": "true"}])
 }
 
 /// Labels whose patch has so many bytes.
@@ -238,12 +236,7 @@ async fn check(client: &Client, patch: &[u8]) -> anyhow::Result<()> {
     let bytes = of_size.to_string().len();
     ensure!(bytes.abs_diff(patch.len()) < 64, "(f): {bytes} bytes instead of {}", patch.len());
     let of_size = of_size.as_array().map_or(0, Vec::len);
-    for (variant, more) in [
-        (Variant::None, 0),
-        (Variant::Constant, 1),
-        (Variant::Conditions, 1),
-        (Variant::Labels, of_size),
-    ] {
+    for (variant, more) in Variant::ALL.into_iter().zip([0, 1, 1, of_size]) {
         let (found, wanted) = (labels(variant).len(), 3 + more);
         ensure!(found == wanted, "{}: {found} labels instead of {wanted}", variant.label());
     }
@@ -260,84 +253,63 @@ async fn check(client: &Client, patch: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The webhooks that only answer.
-struct Webhooks<'c> {
-    cluster: &'c Cluster<'c>,
-    /// stowplan's webhook, of which the others are copies.
-    model: Value,
+/// Starts the server of a variant that only answers, registers it with a copy of stowplan's webhook, and
+/// waits until it is called. Returns a review that it has got.
+async fn start(cluster: &Cluster<'_>, variant: Variant, answer: &str) -> anyhow::Result<Vec<u8>> {
+    let (name, client) = (variant.name(), &cluster.client);
+    let folder = cluster.plane.dir().join(name);
+    fs::create_dir(&folder)?;
+    let authority = server::write_certificate(&folder, &format!("{name}.{name}.svc"))?.pem();
+    let listener = TcpListener::bind((service(client, name, 443).await?, 0))?;
+    let port = listener.local_addr()?.port();
+    service(client, name, port).await?;
+    let parts: Vec<String> = answer.split(UID).map(str::to_owned).collect();
+    let first = Arc::new(OnceLock::<Vec<u8>>::new());
+    let seen = Arc::clone(&first);
+    std::thread::spawn(move || {
+        server::serve(listener, &folder, move |review| {
+            seen.get_or_init(|| review.to_vec());
+            Ok(parts.join(uid_of(review)?).into_bytes())
+        })
+    });
+
+    let all: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let mut webhooks = all.get(CONFIGURATION).await?.webhooks.into_iter().flatten();
+    let webhook = webhooks.find(|it| it.name == WEBHOOK).context("no webhook for pods")?;
+    let mut webhook = serde_json::to_value(webhook)?;
+    webhook["name"] = json!(variant.webhook());
+    webhook["clientConfig"] = json!({
+        "caBundle": STANDARD.encode(&authority),
+        "service": {"name": name, "namespace": name, "path": "/mutate", "port": port},
+    });
+    webhook["namespaceSelector"] = json!({"matchLabels": {VARIANT: name}});
+    if variant == Variant::Constant {
+        webhook["matchConditions"] = Value::Null;
+    }
+    let configuration =
+        serde_json::from_value(json!({"metadata": {"name": name}, "webhooks": [webhook]}))?;
+    all.create(&PostParams::default(), &configuration).await?;
+
+    until(&format!("{} to be called", variant.label()), LIMIT, async || {
+        cluster.plane.check()?;
+        variant.try_pod(client).await?;
+        Ok(first.get().cloned().ok_or("no review").into())
+    })
+    .await
 }
 
-impl<'c> Webhooks<'c> {
-    async fn new(cluster: &'c Cluster<'c>) -> anyhow::Result<Self> {
-        let all: Api<MutatingWebhookConfiguration> = Api::all(cluster.client.clone());
-        let configuration = all.get(CONFIGURATION).await?;
-        let mut webhooks = configuration.webhooks.into_iter().flatten();
-        let model = webhooks.find(|it| it.name == WEBHOOK).context("no webhook for pods")?;
-        Ok(Self { cluster, model: serde_json::to_value(model)? })
-    }
-
-    /// Starts the server of a variant, registers it, and waits until it is called. Returns a review
-    /// that it has got.
-    async fn start(
-        &self,
-        variant: Variant,
-        answer: &str,
-        conditions: bool,
-    ) -> anyhow::Result<Vec<u8>> {
-        let name = variant.name();
-        let folder = self.cluster.plane.dir().join(name);
-        fs::create_dir(&folder)?;
-        let authority = server::write_certificate(&folder, &format!("{name}.{name}.svc"))?.pem();
-        let listener = TcpListener::bind((self.service(variant, 443).await?, 0))?;
-        let port = listener.local_addr()?.port();
-        self.service(variant, port).await?;
-        let parts: Vec<String> = answer.split(UID).map(str::to_owned).collect();
-        let first = Arc::new(OnceLock::<Vec<u8>>::new());
-        let seen = Arc::clone(&first);
-        std::thread::spawn(move || {
-            server::serve(listener, &folder, move |review| {
-                seen.get_or_init(|| review.to_vec());
-                Ok(parts.join(uid_of(review)?).into_bytes())
-            })
-        });
-
-        let mut webhook = self.model.clone();
-        webhook["name"] = json!(variant.webhook());
-        webhook["clientConfig"] = json!({
-            "caBundle": STANDARD.encode(&authority),
-            "service": {"name": name, "namespace": name, "path": "/mutate", "port": port},
-        });
-        webhook["namespaceSelector"] = json!({"matchLabels": {VARIANT: name}});
-        if !conditions {
-            webhook["matchConditions"] = Value::Null;
-        }
-        let configuration: MutatingWebhookConfiguration = serde_json::from_value(json!({
-            "metadata": {"name": name}, "webhooks": [webhook],
-        }))?;
-        let all: Api<MutatingWebhookConfiguration> = Api::all(self.cluster.client.clone());
-        all.create(&PostParams::default(), &configuration).await?;
-
-        until(&format!("{} to be called", variant.label()), LIMIT, async || {
-            self.cluster.plane.check()?;
-            variant.try_pod(&self.cluster.client).await?;
-            let review = first.get().cloned();
-            Ok(review.map_or_else(|| Seen::NotYet("no review".to_owned()), Seen::Done))
-        })
-        .await
-    }
-
-    /// Creates the Service of a variant, or changes its port. Returns its address.
-    async fn service(&self, variant: Variant, port: u16) -> anyhow::Result<IpAddr> {
-        let services: Api<Service> = Api::namespaced(self.cluster.client.clone(), variant.name());
-        let service = json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": variant.name()},
-            "spec": {"ports": [{"name": "https", "port": port}]},
-        });
-        let apply = PatchParams::apply("bench").force();
-        let service = services.patch(variant.name(), &apply, &Patch::Apply(&service)).await?;
-        let address = service.spec.and_then(|spec| spec.cluster_ip);
-        Ok(address.context("a Service without an address")?.parse()?)
-    }
+/// Creates the Service of this name in the namespace of this name, or changes its port. Returns its
+/// address.
+async fn service(client: &Client, name: &str, port: u16) -> anyhow::Result<IpAddr> {
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+        "spec": {"ports": [{"name": "https", "port": port}]},
+    });
+    let apply = PatchParams::apply("bench").force();
+    let services: Api<Service> = Api::namespaced(client.clone(), name);
+    let service = services.patch(name, &apply, &Patch::Apply(&service)).await?;
+    let address = service.spec.and_then(|spec| spec.cluster_ip);
+    Ok(address.context("a Service without an address")?.parse()?)
 }
 
 /// The latencies of all variants, in milliseconds, in the order of the rounds.
@@ -384,7 +356,8 @@ impl Series {
             "what it is | from, to | difference of medians, ms | median of differences, ms | \
              of 95 %, ms",
         );
-        let steps = Variant::ALL.windows(2).map(|pair| (pair[0], pair[1], pair[1].texts()[2]));
+        let steps =
+            Variant::ALL.windows(2).map(|pair| (pair[0], pair[1], TEXTS[pair[1] as usize][2]));
         let sums = [(Variant::Constant, Variant::Stowplan, "stowplan over the constant webhook")];
         for (from, to, what) in steps.chain(sums) {
             let pairs = self.0[&from].iter().zip(&self.0[&to]);
@@ -404,44 +377,31 @@ impl Series {
     }
 }
 
-/// What the API server and stowplan count: rows, each with a count and the seconds of all.
-struct Calls(Vec<(String, f64, f64)>);
-
-impl Calls {
-    async fn read(Cluster { client, installation, .. }: &Cluster<'_>) -> anyhow::Result<Self> {
-        let api = client.request_text(Request::get("/metrics").body(Vec::new())?).await?;
-        let ours = testbed::http::get(installation.admin_address(), "/metrics").await?.body;
-        let mut rows = Vec::new();
-        let mut add = |row: String, metrics: &str, name: &str, label: &str| {
-            let mut series = ["count", "sum"].map(|of| series(metrics, &format!("{name}_{of}")));
-            series.iter_mut().for_each(|series| series.retain(|line| line.contains(label)));
-            let [count, seconds] = series.map(|series| sum(&series));
-            rows.push((row, count, seconds));
-        };
-        for variant in Variant::ALL {
-            if let Some(webhook) = variant.webhook() {
-                let name = "apiserver_admission_webhook_admission_duration_seconds";
-                let row = format!("call of {}", variant.label());
-                add(row, &api, name, &format!(r#"name="{webhook}""#));
-            }
+/// What the API server and stowplan have counted until now: rows, each with a count and the seconds of
+/// all.
+async fn calls(cluster: &Cluster<'_>) -> anyhow::Result<Vec<(String, f64, f64)>> {
+    let api = cluster.client.request_text(Request::get("/metrics").body(Vec::new())?).await?;
+    let admin = cluster.installation.admin_address();
+    let ours = testbed::http::get(admin, "/metrics").await?.body;
+    let mut rows = Vec::new();
+    let mut add = |row: String, metrics: &str, name: &str, label: &str| {
+        let [count, seconds] = ["count", "sum"].map(|of| {
+            let mut series = series(metrics, &format!("{name}_{of}"));
+            series.retain(|line| line.contains(label));
+            sum(&series)
+        });
+        rows.push((row, count, seconds));
+    };
+    for variant in Variant::ALL {
+        if let Some(webhook) = variant.webhook() {
+            let name = "apiserver_admission_webhook_admission_duration_seconds";
+            let row = format!("call of {}", variant.label());
+            add(row, &api, name, &format!(r#"name="{webhook}""#));
         }
-        let conditions = "apiserver_admission_match_condition_evaluation_seconds";
-        add("match conditions of a webhook".to_owned(), &api, conditions, "");
-        let inside = "inside stowplan, from a request's head to its answer".to_owned();
-        add(inside, &ours, "stowplan_admission_duration_seconds", "");
-        Ok(Self(rows))
     }
-
-    /// Prints what was counted between two moments.
-    fn print(before: &Self, after: &Self, pods: usize) -> anyhow::Result<()> {
-        let mut table = Table::new("what | count | calls a pod | mean, ms");
-        for ((row, count, seconds), (_, of, earlier)) in after.0.iter().zip(&before.0) {
-            let (count, seconds) = (count - of, seconds - earlier);
-            ensure!(count > 0.0, "{row}: nothing was counted");
-            let (a_pod, mean) = (ratio(count / pods as f64), seconds * 1e3 / count);
-            table.row(row, [format!("{count:.0}"), a_pod, format!("{mean:.3}")]);
-        }
-        table.print("The same, as the API server and stowplan measure it");
-        Ok(())
-    }
+    let conditions = "apiserver_admission_match_condition_evaluation_seconds";
+    add("match conditions of a webhook".to_owned(), &api, conditions, "");
+    let inside = "inside stowplan, from a request's head to its answer".to_owned();
+    add(inside, &ours, "stowplan_admission_duration_seconds", "");
+    Ok(rows)
 }

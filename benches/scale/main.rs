@@ -45,14 +45,14 @@ struct Arguments {
     bench: bool,
 }
 
-fn main() -> anyhow::Result<()> {
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
     let Arguments { quick, pods, rest, parts, .. } = Arguments::parse();
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     let started = Instant::now();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if wanted("latency") {
         let pods = pods.unwrap_or(if quick { 200 } else { 1_000 });
-        runtime.block_on(latency::measure(pods))?;
+        latency::measure(pods).await?;
     }
     let extent = if quick { STANDARD.divided_by(10) } else { STANDARD };
     if wanted("plan") {
@@ -60,7 +60,7 @@ fn main() -> anyhow::Result<()> {
     }
     if wanted("size") {
         let rest = rest.unwrap_or(if quick { 20 } else { 60 });
-        runtime.block_on(size::measure(extent, Duration::from_secs(rest)))?;
+        size::measure(extent, Duration::from_secs(rest)).await?;
     }
     println!("\nmeasured in {} s", started.elapsed().as_secs());
     Ok(())

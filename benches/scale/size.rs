@@ -23,7 +23,7 @@ use testbed::wait::{Seen, until};
 use testbed::{tekton, workload};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::objects::{self, Extent, NAMESPACES, State, World, ZONES, node_name};
+use crate::objects::{self, Extent, NAMESPACES, State, World, node_name};
 use crate::plane::{self, CONTROLLER, Cluster, LIMIT, at_once};
 use crate::process::{mebibytes, processor_time};
 use crate::table::{Table, count, growth, ratio, tenths};
@@ -44,7 +44,7 @@ const FLAPS_A_SECOND: usize = 10;
 pub(crate) async fn measure(extent: Extent, rest: Duration) -> anyhow::Result<()> {
     let mut figures = Vec::new();
     for extent in [extent.divided_by(10), extent] {
-        let nodes = plane::zoned_nodes(u16::try_from(extent.nodes)?, ZONES);
+        let nodes = plane::zoned_nodes(u16::try_from(extent.nodes)?);
         tell(&format!("a control plane of {} nodes", extent.nodes));
         let began = Instant::now();
         let measured = plane::with_plane(Options { nodes, ..Options::default() }, async |plane| {
@@ -59,26 +59,21 @@ pub(crate) async fn measure(extent: Extent, rest: Duration) -> anyhow::Result<()
         });
         figures.push((extent, measured.await?));
     }
-    print(&figures);
+    let titles = figures.iter().map(|(Extent { nodes, pods, runs, jobs }, _)| {
+        let [nodes, pods, runs, jobs] = [nodes, pods, runs, jobs].map(|n| count(*n as f64));
+        format!("{nodes} nodes, {pods} pods, {runs} runs, {jobs} jobs")
+    });
+    let titles = titles.collect::<Vec<_>>().join(" | ");
+    let mut table = Table::new(&format!("what | {titles} | ratio"));
+    for ((label, small, shown), (_, large, _)) in figures[0].1.iter().zip(&figures[1].1) {
+        table.row(label, [shown(*small), shown(*large), growth(*small, *large)]);
+    }
+    table.print("A large cluster, and a tenth of it");
     Ok(())
 }
 
 /// A figure: its label, its value, and how it is shown.
 type Figure = (String, f64, fn(f64) -> String);
-
-fn print(figures: &[(Extent, Vec<Figure>)]) {
-    let title = |extent: &Extent| {
-        let Extent { nodes, pods, runs, jobs } = *extent;
-        let [nodes, pods, runs, jobs] = [nodes, pods, runs, jobs].map(|n| count(n as f64));
-        format!("{nodes} nodes, {pods} pods, {runs} runs, {jobs} jobs")
-    };
-    let [(tenth, of_tenth), (all, of_all)] = figures else { return };
-    let mut table = Table::new(&format!("what | {} | {} | ratio", title(tenth), title(all)));
-    for ((label, small, shown), (_, large, _)) in of_tenth.iter().zip(of_all) {
-        table.row(label, [shown(*small), shown(*large), growth(*small, *large)]);
-    }
-    table.print("A large cluster, and a tenth of it");
-}
 
 /// A control plane with stowplan, and the figures measured on it.
 struct Bench<'p> {
@@ -126,14 +121,15 @@ impl Bench<'_> {
         self.settle().await?;
         self.until_placed().await?;
         self.restart().await?;
+        let seconds = rest.as_secs();
         let before = self.spent().await?;
         sleep(rest).await;
-        self.add_spent("at rest", rest, before).await?;
+        self.add_spent(&format!("at rest, {seconds} s"), before).await?;
         let lost = self.count_lost_nodes().await?;
         self.add("nodes that became NotReady until here", lost as f64, count);
         let before = self.spent().await?;
         self.flap(rest).await?;
-        self.add_spent("flapping", rest, before).await?;
+        self.add_spent(&format!("flapping, {seconds} s"), before).await?;
         sleep(QUIET).await;
         let not_ready = self.count_nodes_not_ready().await?;
         self.add("nodes NotReady some seconds later", not_ready as f64, count);
@@ -143,19 +139,14 @@ impl Bench<'_> {
 
     /// Stores all objects, past admission. Returns a pod of the last run.
     async fn store(&self) -> anyhow::Result<Value> {
-        let Extent { runs, jobs, .. } = self.extent;
         let mut world = World::new(State::Steady, self.extent)?;
         let mut last = Value::Null;
         let mut batch: Vec<Value> = Vec::new();
-        let all = runs + jobs + self.extent.others();
+        let all = self.extent.items();
         for number in 0..all {
-            if number < runs {
-                batch.extend(world.run(number)?);
+            batch.extend(world.add(number)?);
+            if number + 1 == self.extent.runs {
                 last = batch.last().cloned().unwrap_or_default();
-            } else if number < runs + jobs {
-                batch.extend(world.job(number - runs)?);
-            } else {
-                batch.push(world.other(number - runs - jobs)?);
             }
             if batch.len() >= STORED_AT_ONCE || number + 1 == all {
                 self.cluster.plane.store_each(&batch).await?;
@@ -197,10 +188,7 @@ impl Bench<'_> {
             let node = pods.get(&name).await?.spec.and_then(|spec| spec.node_name);
             pods.delete(&name, &DeleteParams::default().grace_period(0)).await?;
             // One that has failed once waits for minutes, so each attempt is another pod.
-            Ok(match node {
-                Some(_) => Seen::Done(()),
-                None => Seen::NotYet(format!("{number} trial pods have no node")),
-            })
+            Ok(Seen::when(node.is_some(), || format!("{number} trial pods have no node")))
         })
         .await
     }
@@ -264,7 +252,7 @@ impl Bench<'_> {
                 said = Instant::now();
                 tell(&found);
             }
-            Ok(if since.elapsed() > QUIET { Seen::Done(()) } else { Seen::NotYet(found) })
+            Ok(Seen::when(since.elapsed() > QUIET, || found))
         })
         .await
     }
@@ -318,16 +306,10 @@ impl Bench<'_> {
     }
 
     /// Adds what was spent since `before`.
-    async fn add_spent(
-        &mut self,
-        label: &str,
-        time: Duration,
-        before: [f64; 5],
-    ) -> anyhow::Result<()> {
+    async fn add_spent(&mut self, label: &str, before: [f64; 5]) -> anyhow::Result<()> {
         let after = self.spent().await?;
         let [webhook, controller, plans, seconds, writes] =
             array::from_fn(|index| after[index] - before[index]);
-        let label = format!("{label}, {} s", time.as_secs());
         self.add(&format!("{label}: processor time of the webhook, s"), webhook, ratio);
         self.add(&format!("{label}: … of the controller, s"), controller, ratio);
         self.add(&format!("{label}: plans"), plans, count);
