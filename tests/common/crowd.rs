@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "test and bench use their own parts")]
 
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -42,26 +43,20 @@ pub(crate) async fn create_runs(
     client: &Client,
     prefix: &str,
     tasks: usize,
-    numbers: impl Iterator<Item = usize>,
+    numbers: Range<usize>,
 ) -> Result<()> {
     let names = numbers.map(|number| format!("{prefix}-{number}"));
     create_all(client, &path("pipelineruns"), &run(tasks), names).await
 }
 
 /// Creates the TaskRuns `task-<number>`.
-pub(crate) async fn create_task_runs(
-    client: &Client,
-    numbers: impl Iterator<Item = usize>,
-) -> Result<()> {
+pub(crate) async fn create_task_runs(client: &Client, numbers: Range<usize>) -> Result<()> {
     let names = numbers.map(|number| format!("task-{number}"));
     create_all(client, &path("taskruns"), &task_run(), names).await
 }
 
 /// Creates the pods `pod-<number>`.
-pub(crate) async fn create_pods(
-    client: &Client,
-    numbers: impl Iterator<Item = usize>,
-) -> Result<()> {
+pub(crate) async fn create_pods(client: &Client, numbers: Range<usize>) -> Result<()> {
     let names = numbers.map(|number| format!("pod-{number}"));
     create_all(client, &pods_path(), &pod(), names).await
 }

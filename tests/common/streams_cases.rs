@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
+use std::collections::BTreeSet;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
@@ -210,17 +212,11 @@ pub(crate) fn must_be_refused(model: &Model) -> bool {
     let depends = model.elements.iter().enumerate().any(is_apart)
         || (0..model.pools.len()).any(|pool| model.is_marked(pool))
         || model.nodes.iter().all(|node| node.others != Others::ExclusivePool);
-    let exclusive = model.pools.iter().filter(|pool| pool.is_exclusive);
-    let mut listed: Vec<usize> = exclusive
-        .filter_map(|pool| match &pool.form {
-            Form::Listed(nodes) => Some(nodes),
-            Form::Tagged(_) | Form::Sized(..) => None,
-        })
-        .flatten()
-        .copied()
-        .collect();
-    let count = listed.len();
-    listed.sort_unstable();
-    listed.dedup();
-    depends && listed.len() == count
+    let mut listed = BTreeSet::new();
+    let mut exclusive = model.pools.iter().filter(|pool| pool.is_exclusive);
+    let is_listed_once = exclusive.all(|pool| match &pool.form {
+        Form::Listed(nodes) => nodes.iter().all(|node| listed.insert(*node)),
+        Form::Tagged(_) | Form::Sized(..) => true,
+    });
+    depends && is_listed_once
 }

@@ -1,6 +1,6 @@
 //! `stowplan check` as a user runs it: the real binary on a cluster that comes from a file.
 
-mod objects;
+pub(crate) mod objects;
 
 mod mpi;
 mod remedies;

@@ -11,6 +11,15 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// Asserts that a file of the repository has this text. With STOWPLAN_REFRESH, it is written.
+pub(crate) fn assert_current(path: &str, text: &str, suite: &str) {
+    if std::env::var_os("STOWPLAN_REFRESH").is_some() {
+        fs::write(Path::new(ROOT).join(path), text).unwrap();
+    }
+    let refresh = format!("STOWPLAN_REFRESH=1 cargo test --test offline {suite}");
+    assert!(read(path) == text, "{path} is stale: {refresh}");
+}
+
 /// The files below a folder that have this extension, with their texts.
 pub(crate) fn files(folder: &Path, extension: &str) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();

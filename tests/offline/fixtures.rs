@@ -17,12 +17,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::pods::{Kind, keeps, patch_of, patched, with_unknown_fields};
+use crate::pods::{Kind, keeps, patch_of, patched, view_of, with_unknown_fields};
 use case::{Case, Expectation, RECORDED, Suite};
 use serde_json::{Value, json};
 use shared::{Shared, entries, name_of};
 use stowplan::testing::admission::{Decision, Pass, Review, decide};
-use stowplan::testing::systems;
 use stowplan::testing::systems::coschedule::keys::ASSISTANT;
 use stowplan::testing::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use stowplan::testing::systems::policy::Policy;
@@ -192,8 +191,8 @@ fn recorded_reviews_carry_no_key_and_are_left_alone_or_wait_for_their_run() {
     let mut waiting = 0;
     for file in files {
         let bytes = fs::read(&file).unwrap();
-        let review =
-            Review::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let file = file.display();
+        let review = Review::parse(&bytes).unwrap_or_else(|error| panic!("{file}: {error}"));
         let document: Value = serde_json::from_slice(&bytes).unwrap();
         let request = &document["request"];
         let creates = Kind::ALL.iter().any(|kind| request["resource"]["resource"] == kind.plural())
@@ -208,21 +207,15 @@ fn recorded_reviews_carry_no_key_and_are_left_alone_or_wait_for_their_run() {
         let assisted = &request["object"]["metadata"]["annotations"][ASSISTANT];
         if creates && made_by_a_run && assisted.is_null() {
             let Decision::Wait { awaited: Key { resource, .. }, otherwise } = &decision else {
-                panic!("{}: {decision:?}", file.display());
+                panic!("{file}: {decision:?}");
             };
-            assert!(
-                [TASK_RUN, PIPELINE_RUN].contains(resource),
-                "{}: {decision:?}",
-                file.display()
-            );
-            assert!(patch_of(otherwise).unwrap().is_empty(), "{}", file.display());
+            assert!([TASK_RUN, PIPELINE_RUN].contains(resource), "{file}: {decision:?}");
+            assert!(patch_of(otherwise).unwrap().is_empty(), "{file}");
             waiting += 1;
             continue;
         }
-        let Decision::Pass(pass) = decision else {
-            panic!("{}: {decision:?}", file.display());
-        };
-        assert_eq!(pass == Pass::OutOfScope, !creates, "{}: {pass:?}", file.display());
+        let Decision::Pass(pass) = decision else { panic!("{file}: {decision:?}") };
+        assert_eq!(pass == Pass::OutOfScope, !creates, "{file}: {pass:?}");
         assert!(!document["request"]["uid"].as_str().unwrap().is_empty());
         assert_eq!(review.request.uid.as_str(), document["request"]["uid"]);
     }
@@ -264,18 +257,11 @@ fn check(case: &Case, folder: &Path) -> Result<(), String> {
         let answer = Expectation { numa, ..answer.clone() };
         compare(&answer, &got).map_err(|problem| format!("{way}: {problem}"))?;
     }
-    if !expected.allowed {
-        let complete =
-            expected.code.is_some() && expected.reason.is_some() && expected.patch.is_empty();
-        let problem = "a refusal has a code, a reason and no patch";
-        return complete.then_some(()).ok_or_else(|| problem.to_owned());
-    }
-    if expected.pass.is_some() {
-        return got
-            .patch
-            .is_empty()
-            .then_some(())
-            .ok_or_else(|| "passed on, and patched".to_owned());
+    if !expected.allowed || expected.pass.is_some() {
+        let has_both = expected.code.is_some() && expected.reason.is_some();
+        let is_valid = (expected.allowed || has_both) && expected.patch.is_empty();
+        let problem = "a refusal has a code and a reason; neither it nor a pass has a patch";
+        return is_valid.then_some(()).ok_or_else(|| problem.to_owned());
     }
     let view = case.view()?;
     let kind = case.kind;
@@ -299,7 +285,8 @@ fn check(case: &Case, folder: &Path) -> Result<(), String> {
     }
 
     let touched = kind.touched_by_others(&result);
-    let moved_on = namespaces_alone(case)?;
+    let namespaces = case.cluster.iter().filter(|document| document["kind"] == "Namespace");
+    let moved_on = view_of(namespaces.cloned());
     let mut rounds = vec![
         ("sent back by itself", &result, &view),
         ("sent back by other webhooks", &touched, &view),
@@ -316,11 +303,10 @@ fn check(case: &Case, folder: &Path) -> Result<(), String> {
     }
 
     let enriched = with_unknown_fields(&case.object);
-    let (result, _) =
-        admit(&enriched, &view).map_err(|problem| format!("with unknown fields: {problem}"))?;
-    keeps(&enriched, &result).map_err(|problem| format!("with unknown fields: {problem}"))?;
-    kind.check(&result)?;
-    Ok(())
+    let unknown = |problem: String| format!("with unknown fields: {problem}");
+    let (result, _) = admit(&enriched, &view).map_err(unknown)?;
+    keeps(&enriched, &result).map_err(unknown)?;
+    kind.check(&result)
 }
 
 fn outcome(object: &Value, answer: &Expectation) -> Result<Value, String> {
@@ -335,12 +321,4 @@ fn compare(expected: &Expectation, got: &Expectation) -> Result<(), String> {
     }
     let text = |expectation: &Expectation| serde_saphyr::to_string(expectation).unwrap();
     Err(format!("expected\n{}\ngot\n{}", text(expected), text(got)))
-}
-
-fn namespaces_alone(case: &Case) -> Result<View, String> {
-    let mut view = View::default();
-    for document in case.cluster.iter().filter(|document| document["kind"] == "Namespace") {
-        systems::object(document.clone())?.into_iter().for_each(|object| view.apply(object));
-    }
-    Ok(view)
 }

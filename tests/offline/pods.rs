@@ -293,21 +293,17 @@ fn is_empty_term(term: &Value) -> bool {
     term.as_object().is_some_and(|members| members.values().all(nothing))
 }
 
+/// The terms of the required node affinity in an affinity.
+const TERMS: &str =
+    "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+
 /// Whether the required node affinity of this spec names `node` in every term.
 fn pins(spec: &serde_json::Map<String, Value>, node: &Value) -> bool {
-    let terms = spec.get("affinity").and_then(|affinity| {
-        affinity
-            .pointer(
-                "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
-            )?
-            .as_array()
-    });
+    let terms = spec.get("affinity").and_then(|affinity| affinity.pointer(TERMS)?.as_array());
     let wanted = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let fields = |term: &Value| term["matchFields"].as_array().cloned().unwrap_or_default();
     terms.is_some_and(|terms| {
-        !terms.is_empty()
-            && terms.iter().all(|term| {
-                term["matchFields"].as_array().is_some_and(|fields| fields.contains(&wanted))
-            })
+        !terms.is_empty() && terms.iter().all(|term| fields(term).contains(&wanted))
     })
 }
 
@@ -335,8 +331,8 @@ pub(crate) fn touched_by_others(pod: &Value) -> Value {
     });
     push(&mut pod, &["spec", "affinity", "podAffinity", preferred], near.clone());
     push(&mut pod, &["spec", "affinity", "podAntiAffinity", preferred], near);
-    let terms = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
-    for term in pod.pointer_mut(terms).and_then(Value::as_array_mut).into_iter().flatten() {
+    let terms = pod["spec"]["affinity"].pointer_mut(TERMS).and_then(Value::as_array_mut);
+    for term in terms.into_iter().flatten() {
         // An empty term matches nothing, and no webhook makes it match something.
         if !is_empty_term(term) {
             push(term, &["matchExpressions"], requirement.clone());

@@ -316,11 +316,8 @@ fn the_clusters_and_pods_reach_every_outcome() {
         renamed += count(&format!("-{PLACEHOLDER}-0"));
         terms += count("app.kubernetes.io/instance");
     }
-    for (what, count) in
-        [("gated", gated), ("renamed", renamed), ("terms", terms), ("conflicts", conflicts)]
-    {
-        assert!(count > 50, "{count} {what}");
-    }
+    let counts = [gated, renamed, terms, conflicts];
+    assert!(counts.iter().all(|count| *count > 50), "gated, renamed, terms, conflicts: {counts:?}");
     assert!(placed > 300, "{placed} placed");
     assert!(crossed > 30, "{crossed} crossed");
     let expected = "AmbiguousHost Contradiction GroupElsewhere IndexOutOfRange InvalidEnforcement \

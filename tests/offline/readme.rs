@@ -1,15 +1,16 @@
 //! Runs what the README and the documents show: examples are decided, sessions are repeated,
 //! commands are run, and every word and number in their tables exists.
 
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use stowplan::testing::placement::reason::Reason;
 use stowplan::testing::systems::policy::Policy;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 
+use crate::chart::helm::Objects;
 use crate::chart::values::leaves;
+use crate::cli::command::run;
 use crate::documents::{ROOT, read};
 
 /// The documents whose examples, sessions and commands are run.
@@ -78,10 +79,6 @@ fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-fn stowplan(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_stowplan")).args(arguments).current_dir(ROOT).output().unwrap()
-}
-
 /// The object of an example: `kind: Pod`, a name and a container unless the block has its own.
 fn object(text: &str) -> Value {
     let mut object = yaml(text);
@@ -95,14 +92,10 @@ fn object(text: &str) -> Value {
 }
 
 /// The object as `plan` would create it, beside `cluster`.
-fn planned(object: &str, cluster: &str, folder: &Path) -> Value {
-    let file = folder.join("object.yaml");
-    std::fs::write(&file, object).unwrap();
-    let mut arguments = vec!["plan", "-f", file.to_str().unwrap(), "-o", "yaml", "--cluster"];
-    arguments.extend(cluster.split_whitespace());
-    let output = stowplan(&arguments);
-    assert!(output.status.success(), "{object}\n{}", String::from_utf8_lossy(&output.stderr));
-    yaml(&String::from_utf8(output.stdout).unwrap())
+fn planned(object: &str, cluster: &str) -> Value {
+    let output = run(&format!("plan -f - -o yaml --cluster {cluster}"), object);
+    assert_eq!(output.code, 0, "{object}\n{}", output.stderr);
+    yaml(&output.stdout)
 }
 
 #[test]
@@ -113,11 +106,12 @@ fn what_you_write_becomes_what_the_object_gets() {
         let blocks = blocks_of(page);
         let mut jobs = String::new();
         for (index, block) in blocks.iter().enumerate() {
-            // The jobs that a page has shown so far are in the cluster of its examples.
+            // A job is accepted, and is in the cluster of the examples that follow on its page.
             if block.text.contains("\nkind: StreamsJob\n") {
+                planned(&block.text, "examples/nodes.yaml examples/pool-nodes.yaml");
                 let job = folder.path().join(format!("job-{index}.yaml"));
                 std::fs::write(&job, &block.text).unwrap();
-                jobs = format!("{jobs} {}", job.to_str().unwrap());
+                jobs += &format!(" {}", job.display());
             }
             let gets = |next: &&Block| next.lead.ends_with(" gets:");
             // Otherwise an object that is shown is compared with nothing.
@@ -132,8 +126,7 @@ fn what_you_write_becomes_what_the_object_gets() {
             }
             let written = object(&block.text);
             let cluster = block.cluster.as_deref().unwrap_or(CLUSTER);
-            let cluster = format!("{cluster}{jobs}");
-            let got = planned(&written.to_string(), &cluster, folder.path());
+            let got = planned(&written.to_string(), &format!("{cluster}{jobs}"));
             let Some(next) = blocks.get(index + 1).filter(gets) else {
                 assert_ne!(got, written, "{page}: nothing is added to {}", block.text);
                 continue;
@@ -142,7 +135,7 @@ fn what_you_write_becomes_what_the_object_gets() {
             let kind = if is_claim { "claim" } else { "pod" };
             assert_eq!(next.lead, format!("The {kind} gets:"), "after {}", block.text);
             let mut wanted = written;
-            merge(&mut wanted, yaml(&next.text));
+            json_patch::merge(&mut wanted, &yaml(&next.text));
             assert_eq!(got, wanted, "{page}: {}", block.text);
             shown += 1;
         }
@@ -150,40 +143,11 @@ fn what_you_write_becomes_what_the_object_gets() {
     assert!(shown > 0);
 }
 
-/// Maps are joined, everything else is replaced.
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
-    }
-}
-
 #[test]
 fn the_pools_shown_are_those_of_the_examples() {
     let mut blocks = blocks_of("docs/streams.md").into_iter();
     let shown = blocks.find(|block| block.text.contains("kind: HostPool")).unwrap().text;
-    let [shown, examples] = [shown, read("examples/host-pools.yaml")].map(|text| {
-        let mut documents: Vec<Value> = text.split("---\n").map(yaml).collect();
-        documents.sort_by_key(|pool| pool["metadata"]["name"].to_string());
-        documents
-    });
-    assert_eq!(shown, examples);
-}
-
-#[test]
-fn the_jobs_shown_are_accepted() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut blocks = blocks_of("docs/streams.md");
-    blocks.retain(|block| block.text.contains("\nkind: StreamsJob\n"));
-    assert!(!blocks.is_empty());
-    for block in blocks {
-        let cluster = "examples/nodes.yaml examples/pool-nodes.yaml";
-        planned(&block.text, cluster, folder.path());
-    }
+    assert_eq!(Objects::parse(&shown).0, Objects::parse(&read("examples/host-pools.yaml")).0);
 }
 
 #[test]
@@ -250,10 +214,8 @@ fn console_sessions_are_as_shown() {
         for block in blocks_of(page).iter().filter(|block| block.language == "console") {
             let (command, shown) = block.text.split_once('\n').unwrap();
             let arguments = command.strip_prefix("$ cargo run -q -- ").expect(command);
-            let output = stowplan(&arguments.split_whitespace().collect::<Vec<_>>());
-            let printed = String::from_utf8(output.stdout).unwrap()
-                + &String::from_utf8(output.stderr).unwrap();
-            assert_eq!(printed, shown, "{page}");
+            let output = run(arguments, "");
+            assert_eq!(output.stdout + &output.stderr, shown, "{page}");
             seen += 1;
         }
     }
@@ -264,10 +226,9 @@ fn console_sessions_are_as_shown() {
 fn commands(page: &str) -> Vec<String> {
     let mut blocks = blocks_of(page);
     blocks.retain(|block| block.language == "sh");
-    let joined = blocks.iter().map(|block| block.text.replace("\\\n", " ").replace("|\n", "|"));
-    let lines =
-        joined.flat_map(|text| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>());
-    lines.filter(|line| !line.is_empty()).collect()
+    let text: String = blocks.into_iter().map(|block| block.text).collect();
+    let text = text.replace("\\\n", " ").replace("|\n", "|");
+    text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
 /// The commands of a page that [`install_and_uninstall_as_shown`] runs.
@@ -288,9 +249,8 @@ fn every_command_is_run() {
         for command in commands(page) {
             let words = command.split('#').next().unwrap_or_default().trim();
             if let Some(arguments) = words.strip_prefix("cargo run -q -- ") {
-                let output = stowplan(&arguments.split_whitespace().collect::<Vec<_>>());
-                let said = String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success(), "{command}: {said}");
+                let output = run(arguments, "");
+                assert_eq!(output.code, 0, "{command}: {output:?}");
                 here += 1;
                 continue;
             }

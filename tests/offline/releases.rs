@@ -14,16 +14,16 @@ use testbed::image::stowplan;
 use crate::chart::helm::stdout;
 use crate::documents::{ROOT, read};
 
-fn cargo() -> Command {
+/// What cargo prints; it asks no registry.
+fn cargo(arguments: &[&str]) -> String {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(ROOT);
-    cargo
+    stdout(cargo.args(arguments).args(["--offline", "--locked"]).current_dir(ROOT))
 }
 
 /// The members of the workspace, as `cargo metadata` shows them.
 fn members() -> Vec<Value> {
-    let metadata = ["metadata", "--no-deps", "--offline", "--locked", "--format-version=1"];
-    let metadata: Value = serde_json::from_str(&stdout(cargo().args(metadata))).unwrap();
+    let metadata = cargo(&["metadata", "--no-deps", "--format-version=1"]);
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
     metadata["packages"].as_array().unwrap().clone()
 }
 
@@ -33,9 +33,7 @@ fn package() -> Value {
 
 #[test]
 fn the_crate_has_what_it_needs_and_nothing_else() {
-    let list =
-        ["package", "--list", "--offline", "--locked", "--allow-dirty", "--package=stowplan"];
-    let list = stdout(cargo().args(list));
+    let list = cargo(&["package", "--list", "--allow-dirty", "--package=stowplan"]);
     let is_source = |path: &&str| path.starts_with("src/") && path.ends_with(".rs");
     let (sources, others): (BTreeSet<&str>, BTreeSet<&str>) = list.lines().partition(is_source);
     assert!(sources.len() > 100, "{sources:?}");
@@ -66,11 +64,8 @@ fn the_dockerfile_makes_the_image_that_the_testbed_makes() {
     let (build, image) = dockerfile.split_once("\nFROM scratch\n").unwrap();
     let toolchain: toml::Table = toml::from_str(&read("rust-toolchain.toml")).unwrap();
     let channel = toolchain["toolchain"]["channel"].as_str().unwrap();
-    assert!(
-        build.contains(&format!(
-            "\nARG RUST=rust:{channel}-slim-bookworm\nFROM ${{RUST}} AS build\n"
-        ))
-    );
+    let from = format!("\nARG RUST=rust:{channel}-slim-bookworm\nFROM ${{RUST}} AS build\n");
+    assert!(build.contains(&from));
     assert!(build.contains("cargo build --locked --release"));
 
     let joined = image.replace("\\\n", "");

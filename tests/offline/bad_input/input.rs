@@ -42,9 +42,17 @@ pub(crate) fn error(bytes: &[u8]) -> ParseError {
     error
 }
 
+/// A part of [`SMALL`]: all of the pod's spec.
+pub(crate) const SPEC: &str = r#""containers":[{"name":"c"}]"#;
+
 pub(crate) fn spoilt(from: &str, to: &str) -> String {
     assert!(SMALL.contains(from), "{from}");
     SMALL.replacen(from, to, 1)
+}
+
+/// The review with `more` members behind this one.
+pub(crate) fn extended(member: &str, more: &str) -> String {
+    spoilt(member, &format!("{member},{more}"))
 }
 
 pub(crate) fn annotated(key: &str, value: &str) -> Value {
@@ -59,29 +67,17 @@ pub(crate) fn annotated(key: &str, value: &str) -> Value {
 }
 
 pub(crate) fn reason(decision: &Decision) -> Option<Reason> {
-    match decision {
-        Decision::Refuse(refusal) => {
-            assert!(refusal.message().len() < 2048, "{} bytes", refusal.message().len());
-            assert!(!refusal.message().chars().any(char::is_control), "{:?}", refusal.message());
-            Some(refusal.first().reason)
-        }
-        _ => None,
-    }
+    let Decision::Refuse(refusal) = decision else { return None };
+    let message = refusal.message();
+    assert!(message.len() < 2048, "{} bytes", message.len());
+    assert!(!message.chars().any(char::is_control), "{message:?}");
+    Some(refusal.first().reason)
 }
-
-/// The keys of Streams' annotations.
-pub(crate) const KEYS: [&str; 6] = [
-    "host",
-    "host-pool",
-    "host-colocation",
-    "host-exlocation",
-    "host-isolation",
-    "host-enforcement",
-];
 
 /// Asserts that the value is refused as malformed under each key of Streams.
 pub(crate) fn refused_under_each_key(value: &str) {
-    for key in KEYS {
+    let keys = "host host-pool host-colocation host-exlocation host-isolation host-enforcement";
+    for key in keys.split(' ') {
         let decision = decide(&annotated(&format!("streams.ibm.com/{key}"), value));
         let code = reason(&decision).map(|reason| reason.stage().code());
         assert_eq!(code, Some(422), "{key}: {value:.20}");
@@ -101,10 +97,8 @@ pub(crate) fn pointers(document: &Value) -> Vec<String> {
         match value {
             Value::Object(members) => members.iter().for_each(|(key, value)| child(key, value)),
             Value::Array(items) => {
-                items
-                    .iter()
-                    .enumerate()
-                    .for_each(|(index, value)| child(&index.to_string(), value));
+                let items = items.iter().enumerate();
+                items.for_each(|(index, value)| child(&index.to_string(), value));
             }
             _ => {}
         }

@@ -64,14 +64,11 @@ fn a_review_without_a_request_or_a_uid_cannot_be_answered() {
         let error = error(spoilt(r#""uid":"u-1""#, uid).as_bytes());
         assert!(matches!(error, ParseError::Uid(_)), "{error}");
     }
-    for uid in [r#""uid":7"#, r#""uid":{}"#, r#""uid":["u"]"#] {
-        assert!(
-            matches!(error(spoilt(r#""uid":"u-1""#, uid).as_bytes()), ParseError::Json(_)),
-            "{uid}"
-        );
-    }
-    for request in ["7", "\"x\"", "[]", r#"["u-1"]"#] {
-        let text = format!("{head},\"request\":{request}}}");
+    let uids = [r#""uid":7"#, r#""uid":{}"#, r#""uid":["u"]"#];
+    let uids = uids.map(|uid| spoilt(r#""uid":"u-1""#, uid));
+    let requests = ["7", "\"x\"", "[]", r#"["u-1"]"#];
+    let requests = requests.map(|request| format!("{head},\"request\":{request}}}"));
+    for text in uids.into_iter().chain(requests) {
         assert!(matches!(error(text.as_bytes()), ParseError::Json(_)), "{text}");
     }
 }
@@ -100,45 +97,32 @@ fn a_uid_comes_back_as_it_was() {
 
 #[test]
 fn nothing_but_the_creation_of_a_pod_or_a_claim_is_decided() {
-    let review = |members: &[(&str, Value)]| {
+    let review = |member: &str, value: &Value| {
         let mut review = review_of("default", &annotated(HOST, "n1"));
-        for (member, value) in members {
-            review["request"][*member] = value.clone();
-        }
+        review["request"][member] = value.clone();
         decided(review.to_string().as_bytes()).unwrap()
     };
-    let resource = |group: &str, plural: &str| {
+    let resource = |(group, plural): (&str, &str)| {
         ("resource", json!({"group": group, "version": "v1", "resource": plural}))
     };
     let operations = ["UPDATE", "DELETE", "CONNECT", "create", "", "PATCH"];
     let subresources =
         ["binding", "ephemeralcontainers", "eviction", "exec", "log", "resize", "status"];
-    let claims = resource("", "persistentvolumeclaims");
-    let others = [
-        resource("", "persistentvolumes"),
-        resource("apps", "persistentvolumeclaims"),
-        resource("apps", "deployments"),
-        resource("metrics.k8s.io", "pods"),
-        ("resource", json!(null)),
+    let resources = [
+        ("", "persistentvolumes"),
+        ("apps", "persistentvolumeclaims"),
+        ("apps", "deployments"),
+        ("metrics.k8s.io", "pods"),
     ];
-    let deleted = [
-        ("oldObject", annotated(HOST, "n1")),
-        ("object", Value::Null),
-        ("operation", json!("DELETE")),
-    ];
-    let mut out_of_scope = vec![
-        deleted.to_vec(),
-        vec![claims.clone(), ("operation", json!("UPDATE"))],
-        vec![claims.clone(), ("subResource", json!("status"))],
-    ];
-    out_of_scope.extend(operations.map(|operation| vec![("operation", json!(operation))]));
-    out_of_scope.extend(subresources.map(|name| vec![("subResource", json!(name))]));
-    out_of_scope.extend(others.map(|other| vec![other]));
-    for members in out_of_scope {
-        let decision = review(&members);
-        assert!(matches!(decision, Decision::Pass(Pass::OutOfScope)), "{members:?}");
+    let others = operations.map(|operation| ("operation", json!(operation))).into_iter();
+    let others = others.chain(subresources.map(|name| ("subResource", json!(name))));
+    let others = others.chain(resources.map(resource));
+    for (member, value) in others.chain([("resource", Value::Null)]) {
+        let decision = review(member, &value);
+        assert!(matches!(decision, Decision::Pass(Pass::OutOfScope)), "{member}: {value}");
     }
-    let claim = review(&[claims]);
+    let (member, claims) = resource(("", "persistentvolumeclaims"));
+    let claim = review(member, &claims);
     assert!(
         matches!(&claim, Decision::Admit(admission) if admission.patch.is_empty()),
         "{claim:?}"
@@ -147,25 +131,18 @@ fn nothing_but_the_creation_of_a_pod_or_a_claim_is_decided() {
 
 #[test]
 fn what_is_no_claim_is_an_error_that_says_so() {
-    let claim = |spec: Value| {
+    let claim = |spec: &Value| {
         let object =
             json!({"metadata": {"annotations": {"stowplan.dev/future": "x"}}, "spec": spec});
-        error(Kind::Claim.review_of("default", &object).to_string().as_bytes())
+        Kind::Claim.review_of("default", &object).to_string()
     };
-    for spec in
-        [json!([]), json!("fast"), json!({"storageClassName": 7}), json!({"accessModes": {}})]
-    {
-        let text = claim(spec.clone()).to_string();
-        assert!(
-            text.starts_with("request.object is not a valid PersistentVolumeClaim: "),
-            "{spec}: {text}"
-        );
-    }
+    let start = "request.object is not a valid PersistentVolumeClaim: ";
     let long = "é".repeat(128 * 1024);
-    claim(json!({"accessModes": long}));
-    let twice =
-        Kind::Claim.review_of("default", &json!({"spec": {"storageClassName": "a"}})).to_string();
-    let twice = twice
-        .replace(r#""storageClassName":"a""#, r#""storageClassName":"a","storageClassName":"b""#);
+    for spec in [json!([]), json!({"storageClassName": 7}), json!({"accessModes": long})] {
+        let text = error(claim(&spec).as_bytes()).to_string();
+        assert!(text.starts_with(start), "{text}");
+    }
+    let (once, class) = (claim(&json!({"storageClassName": "a"})), r#""storageClassName":"a""#);
+    let twice = once.replace(class, &format!("{class},{class}"));
     assert!(error(twice.as_bytes()).to_string().contains("duplicate field `storageClassName`"));
 }

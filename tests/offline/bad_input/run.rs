@@ -110,15 +110,14 @@ fn a_run_as_large_as_an_object_may_be_is_decided_on() {
         .iter()
         .map(|name| json!({"pipelineTaskName": name, "podTemplate": {"nodeSelector": {"a": name}}}))
         .collect();
-    for mode in ["workspaces", "isolate-pipelinerun"] {
+    let decide = |objects: &[Value], mode: &str| {
         let policy = Policy::from_yaml(&format!("coschedule: {{mode: {mode}}}")).unwrap();
-        let decision = decide_pod("default", &pod, &view_of(objects.clone()), &policy).unwrap();
-        assert_eq!(decision.outcome(), "placed", "{mode}");
+        decide_pod("default", &pod, &view_of(objects.to_vec()), &policy).unwrap()
+    };
+    for mode in ["workspaces", "isolate-pipelinerun"] {
+        assert_eq!(decide(&objects, mode).outcome(), "placed", "{mode}");
     }
     // Nothing is shared any more: each task asks for a node of its own.
-    let spec = &mut objects[0]["spec"];
-    spec["workspaces"] = json!([]);
-    let policy = Policy::from_yaml("coschedule: {mode: pipelineruns}").unwrap();
-    let decision = decide_pod("default", &pod, &view_of(objects), &policy).unwrap();
-    assert_eq!(decision.outcome(), "placed");
+    objects[0]["spec"]["workspaces"] = json!([]);
+    assert_eq!(decide(&objects, "pipelineruns").outcome(), "placed");
 }

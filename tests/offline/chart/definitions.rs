@@ -20,7 +20,6 @@ fn the_definitions_arrive_unchanged_and_survive_an_uninstall() {
             assert_eq!(policy.as_str(), keep);
         }
     }
-    assert!(!objects(&["crds.install=false"]).has(KIND));
 }
 
 /// Where placeholders bring their own volumes; the reviewed changes (`rendering.rs`) show where not.

@@ -89,16 +89,15 @@ fn is_growth(path: &[String], old: &Parts, new: &Parts) -> bool {
 /// The changes that keep objects of the old definitions from being valid and complete in the new ones.
 fn narrowed(old: &Parts, new: &Parts) -> Vec<String> {
     let paths: BTreeSet<_> = old.keys().chain(new.keys()).collect();
-    let mut changed =
-        paths.into_iter().filter(|path| old.get(*path) != new.get(*path)).collect::<Vec<_>>();
-    changed.retain(|path| !is_growth(path, old, new));
     let show = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
-    let changed = changed.into_iter();
-    changed
-        .map(|path| {
-            format!("{}: {} → {}", path.join("/"), show(old.get(path)), show(new.get(path)))
-        })
-        .collect()
+    let mut narrowed = Vec::new();
+    for path in paths {
+        let (before, after) = (old.get(path), new.get(path));
+        if before != after && !is_growth(path, old, new) {
+            narrowed.push(format!("{}: {} → {}", path.join("/"), show(before), show(after)));
+        }
+    }
+    narrowed
 }
 
 #[test]

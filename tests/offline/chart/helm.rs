@@ -197,10 +197,6 @@ impl Objects {
         of_kind.map(|((_, name), object)| (&**name, object)).collect()
     }
 
-    pub(crate) fn has(&self, kind: &str) -> bool {
-        !self.of_kind(kind).is_empty()
-    }
-
     /// The mutating webhooks of the release `stowplan`; the first places pods.
     pub(crate) fn webhooks(&self) -> &Vec<Value> {
         let configuration = self.get("MutatingWebhookConfiguration", "stowplan");

@@ -3,55 +3,46 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::helm::{BINARY, CHART, Render, read, stdout};
+use super::helm::{BINARY, Render, read, stdout};
+use crate::documents::assert_current;
 
-const FILE: &str = "values.schema.json";
-
-/// The beginning of the line of [`FILE`] that has the policy's schema.
-const LINE: &str = "    \"policy\": {\"";
-
-/// The schema that `stowplan policy schema` prints, as a definition of another schema: without
+/// Makes of the schema that `stowplan policy schema` prints a definition of another schema: without
 /// texts, and with references from the root.
-fn as_definition(schema: &Value) -> Value {
+fn make_definition(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
             let texts = ["$schema", "title", "description", "default", "x-form"];
-            let kept = map.iter().filter(|(key, _)| !texts.contains(&key.as_str()));
-            kept.map(|(key, value)| {
-                let value = match (key.as_str(), value) {
+            map.retain(|key, _| !texts.contains(&key.as_str()));
+            for (key, value) in map.iter_mut() {
+                match (key.as_str(), value) {
                     ("properties" | "$defs", Value::Object(named)) => {
-                        let named = named.iter();
-                        named.map(|(name, one)| (name.clone(), as_definition(one))).collect()
+                        named.values_mut().for_each(make_definition);
                     }
                     ("$ref", Value::String(place)) => {
-                        Value::String(place.replace("#/", "#/definitions/policy/"))
+                        *place = place.replace("#/", "#/definitions/policy/");
                     }
-                    _ => as_definition(value),
-                };
-                (key.clone(), value)
-            })
-            .collect::<Map<_, _>>()
-            .into()
+                    (_, value) => make_definition(value),
+                }
+            }
         }
-        Value::Array(items) => items.iter().map(as_definition).collect(),
-        other => other.clone(),
+        Value::Array(items) => items.iter_mut().for_each(make_definition),
+        _ => {}
     }
 }
 
 #[test]
 fn the_chart_has_the_schema_of_the_policy() {
     let printed = stdout(Command::new(BINARY).args(["policy", "schema"]));
-    let schema = as_definition(&serde_json::from_str(&printed).expect("JSON"));
-    let wanted = format!("    \"policy\": {schema},");
-    let text = read(FILE);
-    let line = text.lines().find(|line| line.starts_with(LINE)).expect("the policy's line");
-    if line != wanted && std::env::var_os("STOWPLAN_REFRESH").is_some() {
-        fs::write(format!("{CHART}/{FILE}"), text.replace(line, &wanted)).expect("the file");
-        return;
-    }
-    assert_eq!(line, wanted, "STOWPLAN_REFRESH=1 cargo test --test offline chart writes it");
+    let mut schema: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!(schema["properties"]["onInvalid"]["default"], "refuse", "{schema}");
+    make_definition(&mut schema);
+    let text = read("values.schema.json");
+    let is_policy = |line: &&str| line.starts_with("    \"policy\": {\"");
+    let line = text.lines().find(is_policy).expect("the policy's line");
+    let wanted = text.replace(line, &format!("    \"policy\": {schema},"));
+    assert_current("charts/stowplan/values.schema.json", &wanted, "chart::policy");
 }
 
 /// Whether `stowplan policy check` accepts a policy.

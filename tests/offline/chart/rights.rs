@@ -130,10 +130,9 @@ fn each_account_has_the_rights_that_check_expects_and_no_others() {
 fn every_kind_that_the_controller_writes_has_a_policy() {
     let objects = objects(&[]);
     let mut held = Rights::new();
-    for (name, policy) in objects.of_kind("ValidatingAdmissionPolicy") {
-        if !name.contains("-controller-") {
-            continue;
-        }
+    let mut policies = objects.of_kind("ValidatingAdmissionPolicy");
+    policies.retain(|(name, _)| name.contains("-controller-"));
+    for (_, policy) in policies {
         let mut rule = policy["spec"]["matchConstraints"]["resourceRules"][0].clone();
         rule["verbs"] = rule["operations"].take();
         held.extend(rights(&json!({"rules": [rule]})));

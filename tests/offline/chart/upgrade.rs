@@ -2,7 +2,6 @@
 //! defaults of the new one, so each value that was added since is absent. What it renders then is shown
 //! by the reviewed changes (`rendering.rs`).
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
@@ -26,15 +25,12 @@ fn the_new_values_have_the_defaults_of_the_values_file() {
     let template = read("templates/_new_values.tpl");
     let (_, listed) = template.split_once("{{- define \"stowplan.newValues\" -}}\n").unwrap();
     let (listed, _) = listed.split_once("{{- end -}}").expect("its end");
-    let listed: BTreeMap<String, Value> = serde_saphyr::from_str(listed).expect("YAML");
-    let added = listed.iter().flat_map(|(path, default)| {
-        let name = move |leaf: String| format!("{path}.{leaf}").trim_end_matches('.').to_owned();
-        leaves(default).into_iter().map(move |(leaf, value)| (name(leaf), value))
-    });
+    // Its keys are paths, so that the paths of its leaves are those of the values.
+    let added: Value = serde_saphyr::from_str(listed).expect("YAML");
     let older = leaves(&older());
     let mut expected = leaves(&values("values.yaml"));
     expected.retain(|path, _| {
         !older.keys().any(|leaf| leaf == path || path.starts_with(&format!("{leaf}.")))
     });
-    assert_eq!(added.collect::<BTreeMap<_, _>>(), expected);
+    assert_eq!(leaves(&added), expected);
 }

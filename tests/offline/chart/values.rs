@@ -9,21 +9,15 @@ use super::rendering::{assert_snapshot, changes};
 
 /// `path=JSON` of each leaf of a document; an empty map or list is a leaf.
 pub(crate) fn leaves(value: &Value) -> BTreeMap<String, Value> {
-    fn walk(path: &str, value: &Value, leaves: &mut BTreeMap<String, Value>) {
-        match value {
-            Value::Object(map) if !map.is_empty() => {
-                for (key, value) in map {
-                    let dot = if path.is_empty() { "" } else { "." };
-                    walk(&format!("{path}{dot}{key}"), value, leaves);
-                }
-            }
-            _ => {
-                leaves.insert(path.to_owned(), value.clone());
-            }
-        }
-    }
+    let Some(map) = value.as_object().filter(|map| !map.is_empty()) else {
+        return BTreeMap::from([(String::new(), value.clone())]);
+    };
     let mut found = BTreeMap::new();
-    walk("", value, &mut found);
+    for (key, value) in map {
+        // The path of a leaf within itself is empty.
+        let path = |leaf: String| format!("{key}.{leaf}").trim_end_matches('.').to_owned();
+        found.extend(leaves(value).into_iter().map(|(leaf, value)| (path(leaf), value)));
+    }
     found
 }
 
@@ -69,15 +63,11 @@ fn the_schema_knows_every_value_and_no_other() {
         if path == ".policy" {
             return;
         }
-        let schema = match schema["$ref"].as_str() {
-            Some(place) => {
-                &definitions[place.strip_prefix("#/definitions/").expect("a definition")]
-            }
-            None => schema,
-        };
-        let Some(properties) = schema["properties"].as_object() else {
-            return;
-        };
+        let definition = schema["$ref"]
+            .as_str()
+            .map(|place| &definitions[place.strip_prefix("#/definitions/").expect("a definition")]);
+        let schema = definition.unwrap_or(schema);
+        let Some(properties) = schema["properties"].as_object() else { return };
         assert_eq!(schema["additionalProperties"], false, "{path} is open");
         let known: BTreeSet<_> =
             properties.keys().map(|key| &**key).filter(|key| *key != "global").collect();

@@ -23,7 +23,7 @@ fn the_namespace_of_the_control_plane_is_excluded_once() {
         assert_eq!(texts(&rule["values"]), expected);
     }
     // Everybody may use the priority class there.
-    assert!(!objects.has("ResourceQuota"));
+    assert!(objects.of_kind("ResourceQuota").is_empty());
 }
 
 /// `stowplan check` looks for these words in the conditions that are installed.

@@ -81,8 +81,7 @@ pub(crate) fn pool(spec: &Value, status: &Value) -> Value {
 pub(crate) const HASH: &str = "0bfe935e70";
 
 pub(crate) fn ready(status: &str, reason: &str, message: &str) -> Value {
-    json!([{"type": "Ready", "status": status, "reason": reason, "message": message,
-        "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}])
+    json!([condition("Ready", status, reason, message)])
 }
 
 pub(crate) fn member(index: u32, node: &str, state: &str) -> Value {

@@ -29,12 +29,11 @@ impl Cluster {
                 let mut reader = BufReader::new(&stream);
                 let mut lines = reader.by_ref().lines().map_while(Result::ok);
                 let Some(request) = lines.next() else { continue };
-                let mut body = 0;
-                for line in lines.take_while(|line| !line.is_empty()) {
-                    let line = line.to_ascii_lowercase();
-                    let length = line.strip_prefix("content-length: ");
-                    body = length.map_or(body, |length| length.parse().expect("a length"));
-                }
+                let head = lines.take_while(|line| !line.is_empty());
+                let lengths = head.filter_map(|line| {
+                    line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse::<u64>().ok()
+                });
+                let body = lengths.last().unwrap_or(0);
                 // A connection that is closed with an unread body is reset.
                 std::io::copy(&mut reader.take(body), &mut std::io::sink()).expect("the body");
                 let path = request.split(' ').nth(1).unwrap_or_default();

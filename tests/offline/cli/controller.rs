@@ -39,7 +39,7 @@ const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/ns/events";
 fn a_controller_is_not_ready_before_it_has_seen_the_cluster_and_stops_on_sigterm() {
     let kubeconfig = Cluster::at("http://127.0.0.1:1").kubeconfig();
     let folder = Folder::new(&[("kubeconfig", &kubeconfig)]);
-    let mut running = start(&folder, &[]);
+    let running = start(&folder, &[]);
     let (livez, readyz) = (running.admin("/livez"), running.admin("/readyz"));
     assert_eq!((livez.status, &*livez.body, readyz.status), (200, "ok\n", 503));
     for kind in ["nodes", "namespaces", "hostpools", "streamsjobs", "pods"] {

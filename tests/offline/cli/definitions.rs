@@ -1,37 +1,14 @@
 //! `stowplan crds` and `stowplan policy`.
 
-use std::fs;
-use std::path::Path;
-
-use serde_json::json;
-
 use super::command::{Folder, run};
+use crate::documents::assert_current;
 
 #[test]
 fn the_chart_carries_the_definitions_that_the_binary_prints() {
     let output = run("crds", "");
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     assert_eq!(run("crds -o yaml", "").stdout, output.stdout);
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/stowplan/files/crds.yaml");
-    if std::env::var_os("STOWPLAN_REFRESH").is_some() {
-        fs::write(&file, &output.stdout).expect("the chart's file");
-    }
-    let carried = fs::read_to_string(&file).expect("the chart's file");
-    assert!(
-        carried == output.stdout,
-        "charts/stowplan/files/crds.yaml is not what `stowplan crds` prints: \
-         run STOWPLAN_REFRESH=1 cargo test --test offline cli"
-    );
-}
-
-#[test]
-fn the_policy_has_a_schema() {
-    let output = run("policy schema", "");
-    output.has_lines(0, &[]);
-    let schema = output.json();
-    assert_eq!(schema["title"], "Policy");
-    assert_eq!(schema["additionalProperties"], json!(false));
-    assert_eq!(schema["properties"]["onInvalid"]["default"], "refuse");
+    assert_current("charts/stowplan/files/crds.yaml", &output.stdout, "cli::definitions");
 }
 
 #[test]

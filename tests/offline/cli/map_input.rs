@@ -2,19 +2,16 @@
 
 use serde_json::json;
 
-use super::command::Folder;
+use super::command::{Folder, run};
 
 #[test]
 fn a_cluster_without_nodes_shows_what_waits() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p",
         "annotations": {"streams.ibm.com/host": "10.4.40.83"}},
         "spec": {"containers": [], "schedulingGates": [{"name": "example.com/gate"}]}});
-    let folder = Folder::new(&[("pod.json", &pod.to_string())]);
     for form in ["text", "svg", "html", "json"] {
-        folder
-            .run(&format!("map --cluster pod.json -o {form}"), "")
-            .shows(0, &["example.com/gate"])
-            .warns(&["no node is known"]);
+        let output = run(&format!("map --cluster - -o {form}"), pod.to_string());
+        output.shows(0, &["example.com/gate"]).warns(&["no node is known"]);
     }
 }
 
@@ -42,8 +39,7 @@ fn a_namespace_shows_its_own_pods_and_counts_the_others() {
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}},
         pod("a", "mine"), pod("b", "theirs"),
     ]});
-    let folder = Folder::new(&[("cluster.json", &list.to_string())]);
-    let map = |words: &str| folder.run(&format!("map --cluster cluster.json {words}"), "");
+    let map = |words: &str| run(&format!("map --cluster - {words}"), list.to_string());
     map("-n a").shows(0, &["A mine  + 1 other pod"]).lacks("theirs");
     map("-A").shows(0, &["A mine  B theirs"]);
 }
@@ -55,9 +51,8 @@ fn names_and_annotations_of_256_kib_break_nothing() {
         "metadata": {"name": long, "labels": {"app": "streams", "streams.ibm.com/job": long},
             "annotations": {"streams.ibm.com/host": long, "stowplan.dev/placement": long}},
         "spec": {"containers": []}});
-    let folder = Folder::new(&[("pod.json", &pod.to_string())]);
     for form in ["text", "svg"] {
-        let output = folder.run(&format!("map --cluster pod.json -o {form}"), "");
+        let output = run(&format!("map --cluster - -o {form}"), pod.to_string());
         assert_eq!(output.code, 0, "{form}: {:.300}", output.stderr);
         assert!(output.stdout.len() < 20_000, "{form}: {} bytes", output.stdout.len());
     }

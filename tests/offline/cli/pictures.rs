@@ -2,43 +2,24 @@
 
 use serde_json::{Value, json};
 
-/// A cluster, and how `stowplan map` is asked to draw it.
-pub(super) struct Situation {
-    /// The name of the picture's file, without its extension.
-    pub(super) name: &'static str,
-    /// What follows `--cluster`: files, or `-` for standard input.
-    pub(super) cluster: &'static str,
-    /// The number of nodes of the cluster on standard input.
-    nodes: usize,
-}
+use crate::check::objects::{self, with};
 
-impl Situation {
-    const fn of_files(name: &'static str, cluster: &'static str) -> Self {
-        Self { name, cluster, nodes: 0 }
-    }
-
-    const fn of_nodes(name: &'static str, nodes: usize) -> Self {
-        Self { name, cluster: "-", nodes }
-    }
-
-    /// Returns what is on standard input.
-    pub(super) fn input(&self) -> String {
-        cluster(self.nodes).to_string()
-    }
-}
-
-pub(super) const SITUATIONS: [Situation; 6] = [
-    Situation::of_files("job", "examples/map-job.yaml"),
-    Situation::of_files("run", "examples/waiting-run.yaml"),
-    Situation::of_files("mpi", "examples/map-mpi.yaml"),
-    Situation::of_files("numa", "examples/numa-busy.yaml --policy examples/numa-policy.yaml"),
-    Situation::of_nodes("nodes", 200),
-    Situation::of_nodes("zones", 1000),
+/// For each picture its name, which is that of its file without the extension; what follows `--cluster`:
+/// files, or `-` for standard input; and the number of nodes of the cluster on standard input.
+pub(super) const SITUATIONS: [(&str, &str, usize); 6] = [
+    ("job", "examples/map-job.yaml", 0),
+    ("run", RUN, 0),
+    ("mpi", "examples/map-mpi.yaml", 0),
+    ("numa", "examples/numa-busy.yaml --policy examples/numa-policy.yaml", 0),
+    ("nodes", "-", 200),
+    ("zones", "-", 1000),
 ];
+
+pub(super) const RUN: &str = "examples/waiting-run.yaml";
 
 /// Returns a cluster of so many nodes in three zones, some of them without one, with pods of jobs and
 /// others, and with nodes that jobs have reserved. It is always the same one.
-fn cluster(nodes: usize) -> Value {
+pub(super) fn cluster(nodes: usize) -> Value {
     // A linear congruential generator: the numbers only have to look irregular.
     let mut state = 20_261_124_u64;
     let mut below = move |limit: usize| {
@@ -61,21 +42,16 @@ fn cluster(nodes: usize) -> Value {
 }
 
 fn node(index: usize, zone: Option<&str>) -> Value {
-    let name = format!("node-{index}");
     let ready = if index % 61 == 17 { "False" } else { "True" };
-    let mut node = json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name}},
+    let fields = json!({
+        "metadata": {"labels": {"topology.kubernetes.io/zone": zone}},
         "spec": {"unschedulable": index % 37 == 5},
         "status": {
             "allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"},
             "conditions": [{"type": "Ready", "status": ready}],
         },
     });
-    if let Some(zone) = zone {
-        node["metadata"]["labels"]["topology.kubernetes.io/zone"] = zone.into();
-    }
-    node
+    with(objects::node(&format!("node-{index}")), &fields)
 }
 
 /// Returns a pod on a node: of a job, or one with which stowplan has nothing to do.

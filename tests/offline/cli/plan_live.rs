@@ -1,5 +1,7 @@
 //! `stowplan plan --live`: what it reads from an API server, and what it does without.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::api_server::{
@@ -133,11 +135,8 @@ fn another_context_and_another_kubeconfig_can_be_named() {
     plan("--context c").fails("--context and --kubeconfig need --live");
     // Each cause of an error is said once.
     let output = plan("--live");
-    let mut causes: Vec<&str> = output.error_line().split(": ").collect();
-    let count = causes.len();
-    causes.sort_unstable();
-    causes.dedup();
-    assert_eq!(causes.len(), count, "{output:?}");
+    let mut causes = BTreeSet::new();
+    assert!(output.error_line().split(": ").all(|cause| causes.insert(cause)), "{output:?}");
 }
 
 #[test]

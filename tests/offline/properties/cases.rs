@@ -76,14 +76,9 @@ fn change_at(object: &mut Value, pointer: &str, change: Change) {
             }
         }
         Change::Remove => {
-            let (parent, member) = pointer.rsplit_once('/').expect("a parent");
-            match object.pointer_mut(parent) {
-                Some(Value::Array(items)) => drop(items.remove(member.parse().expect("an index"))),
-                Some(Value::Object(members)) => {
-                    members.remove(&member.replace("~1", "/").replace("~0", "~"));
-                }
-                _ => {}
-            }
+            let patch = json!([{"op": "remove", "path": pointer}]);
+            let patch: json_patch::Patch = serde_json::from_value(patch).expect("a patch");
+            json_patch::patch(object, &patch).expect("it was there");
         }
     }
 }

@@ -19,16 +19,16 @@ pub(crate) struct Node {
     name: String,
     labels: Map<String, Value>,
     address: String,
-    host_name: Option<String>,
+    host_name: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
     /// The hosts of the pool `literal`.
-    literal: Vec<String>,
+    literal: Vec<&'static str>,
     /// Where a pod of job `j` with colocation token `together` runs.
-    group: Option<String>,
+    group: Option<&'static str>,
 }
 
 pub(crate) fn cluster() -> impl Strategy<Value = Cluster> {
@@ -63,13 +63,9 @@ pub(crate) fn cluster() -> impl Strategy<Value = Cluster> {
                         }
                     }
                     let address = address.map_or_else(|| format!("10.0.0.{index}"), str::to_owned);
-                    Node { name, labels, address, host_name: host_name.map(str::to_owned) }
+                    Node { name, labels, address, host_name }
                 });
-            Cluster {
-                nodes: nodes.collect(),
-                literal: literal.into_iter().map(str::to_owned).collect(),
-                group: group.map(str::to_owned),
-            }
+            Cluster { nodes: nodes.collect(), literal, group }
         },
     )
 }
@@ -130,9 +126,8 @@ impl Cluster {
         }
         let by_name = self.names(|node| node.name == text);
         match by_name.is_empty() {
-            true => self.names(|node| {
-                node.host_name.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(text))
-            }),
+            true => self
+                .names(|node| node.host_name.is_some_and(|name| name.eq_ignore_ascii_case(text))),
             false => by_name,
         }
     }
@@ -164,7 +159,7 @@ impl Cluster {
                         .strip_prefix("literal[")
                         .and_then(|rest| rest.strip_suffix(']'))
                         .expect("a member");
-                    Some(self.hosts(&self.literal[index.parse::<usize>().unwrap()]))
+                    Some(self.hosts(self.literal[index.parse::<usize>().unwrap()]))
                 }
             };
         if let Some(pool) = pool {

@@ -200,11 +200,9 @@ pub(crate) fn pod() -> impl Strategy<Value = Value> {
         ],
         0..5,
     )
-    .prop_map(|labels| {
-        labels.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect::<Map<_, _>>()
-    });
+    .prop_map(|labels| labels.into_iter().collect::<Value>());
     let both = Just(json!({"streams.ibm.com/job": "j", "streams.ibm.com/pe": "j-0"}));
-    let labels = prop_oneof![labels.prop_map(Value::Object), both];
+    let labels = prop_oneof![labels, both];
     (
         perhaps(labels, json!({})),
         annotations(),

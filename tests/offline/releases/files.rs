@@ -22,11 +22,8 @@ struct Checkout(TempDir);
 
 impl Checkout {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for folder in [".ci", "charts", "programs", "testbed"] {
-            fs::create_dir(dir.path().join(folder)).unwrap();
-        }
-        for path in [
+        let checkout = Self(tempfile::tempdir().unwrap());
+        let sources = [
             ".ci/krew.yaml",
             ".ci/release",
             "CHANGELOG.md",
@@ -34,16 +31,12 @@ impl Checkout {
             "Dockerfile",
             "LICENSE",
             "README.md",
-        ] {
-            fs::copy(Path::new(ROOT).join(path), dir.path().join(path)).unwrap();
-        }
-        stdout(
-            Command::new("cp")
-                .args(["-R", "charts/stowplan"])
-                .arg(dir.path().join("charts"))
-                .current_dir(ROOT),
-        );
-        let checkout = Self(dir);
+            "charts/stowplan",
+        ];
+        let mut copy = Command::new("cp");
+        copy.args(["-R", "--parents"]).args(sources).arg(checkout.0.path());
+        stdout(copy.current_dir(ROOT));
+        fs::create_dir(checkout.path("programs")).unwrap();
         checkout.edit("CHANGELOG.md", "## Unreleased", &format!("## {VERSION} - 2026-01-31"));
         checkout
     }
@@ -144,26 +137,17 @@ fn a_tag_a_place_or_a_registry_that_does_not_fit_is_refused() {
     let fork = "this is https://github.com/somebody/fork and Cargo.toml";
     is_refused(&mut place("somebody/fork"), fork);
 
-    let heading = format!("## {VERSION} - 2026-01-31");
-    for (path, from, to, message) in [
-        (
-            "charts/stowplan/Chart.yaml",
-            format!("\nversion: {VERSION}"),
-            "\nversion: 9.9.9",
-            "the chart's version is 9.9.9".to_owned(),
-        ),
-        (
-            "charts/stowplan/Chart.yaml",
-            format!("\nappVersion: {VERSION}"),
-            "\nappVersion: 9.9.9",
-            "the chart's appVersion is 9.9.9".to_owned(),
-        ),
-        ("CHANGELOG.md", heading, "## Unreleased", format!("no heading \"## {VERSION}\"")),
-    ] {
-        checkout.edit(path, &from, to);
-        is_refused(&mut check(), &message);
-        checkout.edit(path, to, &from);
+    let change = |path: &str, from: &str, to: &str, message: &str| {
+        checkout.edit(path, from, to);
+        is_refused(&mut check(), message);
+        checkout.edit(path, to, from);
+    };
+    for field in ["version", "appVersion"] {
+        let [from, to] = [VERSION, "9.9.9"].map(|version| format!("\n{field}: {version}"));
+        change("charts/stowplan/Chart.yaml", &from, &to, &format!("the chart's {field} is 9.9.9"));
     }
+    let heading = format!("## {VERSION} - 2026-01-31");
+    change("CHANGELOG.md", &heading, "## Unreleased", &format!("no heading \"## {VERSION}\""));
 }
 
 #[test]
@@ -356,12 +340,8 @@ fn the_files_of_a_release_name_its_image_and_have_checksums() {
 #[test]
 fn a_renamed_value_of_the_chart_stops_the_release() {
     let checkout = Checkout::new();
-    checkout.program("stowplan");
-    checkout.run(&["pack", "programs/stowplan", "linux-amd64"]);
     write_list_of_dependencies(&checkout);
     let helpers = "charts/stowplan/templates/_helpers.tpl";
-    let text = checkout.read(helpers);
-    assert!(text.contains("Values.image.repository"));
-    fs::write(checkout.path(helpers), text.replace("image.repository", "image.other")).unwrap();
+    checkout.edit(helpers, "Values.image.repository", "Values.image.other");
     is_refused(&mut files(&checkout), "the rendered chart does not name");
 }

@@ -11,7 +11,7 @@ use stowplan::testing::simulation::{CONTROLLER, CONTROLLER_ALONE, Event, Id, Sim
 use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::view::Scope;
 
-use crate::pods::{decide_pod, patch_of, patched};
+use crate::pods::{decide_pod, patch_of, patched, review_of};
 use crate::streams_cases::{
     OTHERS_TAGS, element_name, job_spec, node_labels, node_name, pool_name,
 };
@@ -102,14 +102,9 @@ impl World {
     pub(crate) fn validate(&mut self, model: &Model) -> Result<(), Vec<String>> {
         let mut object = job_of(model);
         object["metadata"]["uid"] = json!("u");
-        let review = json!({
-            "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
-            "request": {
-                "uid": "r",
-                "resource": {"group": "stowplan.dev", "version": "v1alpha1", "resource": "streamsjobs"},
-                "namespace": NAMESPACE, "operation": "CREATE", "object": object,
-            },
-        });
+        let mut review = review_of(NAMESPACE, &object);
+        review["request"]["resource"] =
+            json!({"group": "stowplan.dev", "version": "v1alpha1", "resource": "streamsjobs"});
         let bytes = review.to_string();
         let review = Review::parse(bytes.as_bytes()).unwrap();
         self.simulation.catch_up(self.webhook);

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -158,19 +158,10 @@ impl Connection {
     }
 }
 
-/// Whether the server closes the connection before [`PATIENCE`] is over.
+/// Whether the server closes the connection, and does not keep it in silence until a read times out.
 pub(crate) fn ends(stream: &mut impl Read) -> bool {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match stream.read(&mut [0; 4096]) {
-            Ok(0) => return true,
-            Ok(_) if Instant::now() < deadline => {}
-            Ok(_) => return false,
-            Err(error) => {
-                return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
-            }
-        }
-    }
+    let ended = io::copy(stream, &mut io::sink());
+    !ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
 }
 
 impl Answer {
@@ -222,8 +213,7 @@ pub(crate) fn post(body: &[u8]) -> Vec<u8> {
 
 /// A pod of a Streams job with these annotations.
 pub(crate) fn pod(annotations: &[(&str, &str)]) -> Value {
-    let annotations: serde_json::Map<_, _> =
-        annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    let annotations: Value = annotations.iter().copied().collect();
     json!({
         "metadata": {
             "name": "pe",

@@ -59,9 +59,8 @@ fn huge_bodies_share_a_budget_and_do_not_crowd_out_ordinary_pods() {
     let threads: Vec<_> = (0..clients)
         .map(|_| {
             let all_sent = Arc::clone(&all_sent);
-            let opened = Connection::open(&webhook);
+            let mut connection = Connection::open(&webhook);
             thread::spawn(move || {
-                let mut connection = opened;
                 connection.send(head("20s", 69 * MIB / 10).as_bytes()).unwrap();
                 let sent = connection.send(&vec![b' '; MIB]);
                 all_sent.wait();
@@ -180,7 +179,7 @@ fn silent_connections_give_way_to_those_that_have_something_to_say() {
 
 #[test]
 fn the_accept_loop_survives_having_no_file_descriptors() {
-    let mut webhook = Webhook::start();
+    let webhook = Webhook::start();
     let mut regular = Connection::open(&webhook);
     must_serve(&mut regular);
     let silent: Vec<_> = (0..20).map(|_| Connection::open(&webhook)).collect();

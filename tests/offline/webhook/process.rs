@@ -3,10 +3,10 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -76,7 +76,7 @@ pub(crate) struct Start {
 
 /// A running program with an admin port; ended when it is dropped.
 pub(crate) struct Process {
-    child: Child,
+    child: Mutex<Child>,
     log: PathBuf,
     /// The addresses on which it listens, the admin port last.
     pub(crate) addresses: Vec<SocketAddr>,
@@ -99,11 +99,7 @@ pub(crate) struct Shown {
 
 impl Start {
     pub(crate) fn new() -> Self {
-        Self::trusted_as(Arc::new(Authority::new()))
-    }
-
-    /// With a certificate of this authority, which may have issued one for another webhook.
-    pub(crate) fn trusted_as(authority: Arc<Authority>) -> Self {
+        let authority = Arc::new(Authority::new());
         Self {
             pair: authority.good(),
             authority,
@@ -193,12 +189,6 @@ impl Deref for Webhook {
     }
 }
 
-impl DerefMut for Webhook {
-    fn deref_mut(&mut self) -> &mut Process {
-        &mut self.process
-    }
-}
-
 impl Process {
     /// Starts a command that prints so many addresses, with its log in this folder or as given.
     pub(crate) fn start(
@@ -212,7 +202,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_to);
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut process = Self { child, log: file, addresses: Vec::new() };
+        let mut process = Self { child: child.into(), log: file, addresses: Vec::new() };
         let address = |line: String| line.split_once("://").and_then(|(_, of)| of.parse().ok());
         let found = lines.map_while(Result::ok).map_while(address).take(addresses);
         process.addresses = found.collect();
@@ -221,7 +211,7 @@ impl Process {
     }
 
     pub(crate) fn id(&self) -> Pid {
-        Pid::from_child(&self.child)
+        Pid::from_child(&self.child.lock().unwrap())
     }
 
     pub(crate) fn log(&self) -> String {
@@ -276,8 +266,8 @@ impl Process {
         self.metric(&format!("stowplan_admission_failures_total{{reason=\"{reason}\"}}"))
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
+    pub(crate) fn is_running(&self) -> bool {
+        self.child.lock().unwrap().try_wait().unwrap().is_none()
     }
 
     /// Sends SIGTERM.
@@ -286,18 +276,14 @@ impl Process {
     }
 
     /// Waits until the process has ended.
-    pub(crate) fn ended(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        while self.is_running() {
-            assert!(Instant::now() < deadline, "it does not end; its log:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.child.wait().unwrap()
+    pub(crate) fn ended(&self) -> ExitStatus {
+        self.until("ended", || !self.is_running());
+        self.child.lock().unwrap().wait().unwrap()
     }
 
     /// The peak of its resident memory, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
     }
@@ -305,7 +291,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let child = self.child.get_mut().unwrap();
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }

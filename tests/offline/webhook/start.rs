@@ -30,7 +30,7 @@ fn before_the_cluster_is_known_the_answer_is_503() {
 
 #[test]
 fn with_an_invalid_policy_it_lives_and_decides_nothing() {
-    let mut webhook = Start {
+    let webhook = Start {
         policy: Some("hostPools: {maxExclusiveNodesPerNamespace: many}"),
         wait_until_ready: false,
         ..Start::new()
