@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::affinity::{Requirement, Requirements};
 pub(crate) use container::ContainerChange;
 pub use mates::Mates;
+pub(crate) use text::AnyOf;
 
 /// The topology key of every pod (anti-)affinity term that stowplan writes: one node.
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";

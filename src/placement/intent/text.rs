@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{Change, Enforcement, LabelRequirement, Mates, NodeTerm, Operator, PodTerm, Selector};
-use crate::placement::affinity::Requirements as _;
+use super::{Change, Enforcement, LabelRequirement, Mates, Operator, PodTerm, Selector};
+use crate::placement::affinity::Requirements;
 
 impl fmt::Display for Change {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -13,18 +13,8 @@ impl fmt::Display for Change {
                 write!(formatter, "annotation {key}: {value}")
             }
             Self::Annotation { key, value: None } => write!(formatter, "annotation {key} removed"),
-            Self::NodeAffinity(alternatives) => {
-                formatter.write_str("required node affinity ")?;
-                for (index, term) in alternatives.iter().take(4).enumerate() {
-                    if index > 0 {
-                        formatter.write_str(" or ")?;
-                    }
-                    write_node_term(formatter, term)?;
-                }
-                match alternatives.len().saturating_sub(4) {
-                    0 => Ok(()),
-                    more => write!(formatter, " or {more} more"),
-                }
+            Self::NodeAffinity(terms) => {
+                write!(formatter, "required node affinity {}", AnyOf(terms))
             }
             Self::PodAffinity(term) => write_pod_term(formatter, "affinity", term),
             Self::PodAffinityHint(Mates { key, values }) => {
@@ -52,7 +42,25 @@ impl fmt::Display for Change {
     }
 }
 
-fn write_node_term(formatter: &mut fmt::Formatter<'_>, term: &NodeTerm) -> fmt::Result {
+/// Node terms of which a node has to match one, as a text.
+pub(crate) struct AnyOf<'t, T>(pub(crate) &'t [T]);
+
+impl<T: Requirements> fmt::Display for AnyOf<'_, T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, term) in self.0.iter().take(4).enumerate() {
+            if index > 0 {
+                formatter.write_str(" or ")?;
+            }
+            write_node_term(formatter, term)?;
+        }
+        match self.0.len().saturating_sub(4) {
+            0 => Ok(()),
+            more => write!(formatter, " or {more} more"),
+        }
+    }
+}
+
+fn write_node_term(formatter: &mut fmt::Formatter<'_>, term: &impl Requirements) -> fmt::Result {
     for (index, requirement) in term.fields().chain(term.expressions()).enumerate() {
         if index > 0 {
             formatter.write_str(" and ")?;

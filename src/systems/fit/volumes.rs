@@ -5,10 +5,8 @@ use std::fmt;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use super::Candidate;
+use crate::placement::intent::AnyOf;
 use crate::view::{View, selector};
-
-/// The most nodes that a message names.
-const MAX_LISTED: usize = 5;
 
 /// A volume that not every node can mount.
 #[derive(Clone, Debug)]
@@ -54,24 +52,17 @@ impl<'v> Volumes<'v> {
         Candidate::all_empty(view).any(|node| self.all_reach(node))
     }
 
-    /// Describes the nodes that can mount each volume. `None`: every node can mount all of them.
+    /// Describes which nodes can mount each volume, by the volume's own requirements: names of nodes would
+    /// make another event of each node that an autoscaler adds or removes. `None`: every node can mount all
+    /// of them.
     #[must_use]
     pub(crate) fn describe_reach(&self, view: &View) -> Option<String> {
-        let described = self.0.iter().filter_map(|volume| {
-            let Volume { claim, name, .. } = volume;
-            let (can, cannot): (Vec<Candidate<'_>>, Vec<Candidate<'_>>) =
-                Candidate::all_empty(view).partition(|node| volume.reaches(*node));
-            let mut can: Vec<&str> = can.into_iter().map(|node| node.name).collect();
-            can.sort_unstable();
-            let more = match can.len().saturating_sub(MAX_LISTED) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            can.truncate(MAX_LISTED);
-            let nodes = if can.is_empty() { "no node".to_owned() } else { can.join(", ") };
-            (!cannot.is_empty()).then(|| {
-                format!("volume {name} of claim {claim} can be mounted only on {nodes}{more}")
-            })
+        let is_kept_out =
+            |volume: &&Volume<'_>| !Candidate::all_empty(view).all(|node| volume.reaches(node));
+        let described = self.0.iter().filter(is_kept_out).map(|volume| {
+            let Volume { claim, name, terms } = volume;
+            let terms = AnyOf(terms);
+            format!("volume {name} of claim {claim} can be mounted only on nodes with {terms}")
         });
         let described: Vec<String> = described.collect();
         (!described.is_empty()).then(|| described.join(", "))

@@ -56,8 +56,9 @@ fn a_task_whose_volumes_share_no_node_is_not_said_to_be_too_large() {
     let (_, last) = world.events.last().unwrap();
     assert_eq!(
         last.note,
-        "waiting pods do not fit on node n1, and volume volume-of-a of claim a can be mounted only on n1, n2, \
-         volume volume-of-b of claim b can be mounted only on n3"
+        "waiting pods do not fit on node n1, and volume volume-of-a of claim a can be mounted only on nodes with \
+         kubernetes.io/hostname In [n1, n2], volume volume-of-b of claim b can be mounted only on nodes with \
+         kubernetes.io/hostname In [n3]"
     );
 }
 
@@ -67,7 +68,8 @@ fn an_event_names_the_volume_whose_nodes_are_all_closed() {
     world.pin("c", &["n2"]).cordon("n2", true).member("a", "run", 100).settle(LONG);
     world.expect_events(PIPELINE_RUN, "run", &[reason::PLACEHOLDER_NOT_PLACED]);
     let mut notes = world.events.iter().map(|(_, event)| event.note.as_str());
-    let wanted = "of claim c can be mounted only on n2; the scheduler says: ";
+    let wanted =
+        "can be mounted only on nodes with kubernetes.io/hostname In [n2]; the scheduler says: ";
     assert!(notes.all(|note| note.contains(wanted)), "{:?}", world.events);
 }
 
