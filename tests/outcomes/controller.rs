@@ -42,7 +42,7 @@ pub(crate) const CASES: &[Case] = cases! { controller,
         a_job_without_a_placement_is_refused_with_what_contradicts;
     pools:
         a_sized_exclusive_pool_has_its_nodes_alone, exclusive_pools_share_no_node,
-        an_index_stays_with_its_node, a_pool_that_cannot_be_met_waits_for_nodes,
+        an_index_stays_with_its_node,
         a_waiting_pod_follows_its_pool_to_a_new_member,
         a_pool_grows_by_the_nodes_that_waiting_pods_need;
     pods: a_drained_group_runs_again;
@@ -56,7 +56,7 @@ pub(crate) const CASES: &[Case] = cases! { controller,
 /// for a minute, without holding the installation.
 const ALONE: &[Case] = cases! { controller,
     pods: pods_admitted_meanwhile_are_reported_and_recreated;
-    pools: the_six_forms_of_the_design;
+    pools: the_six_forms_of_the_design, a_pool_that_cannot_be_met_waits_for_nodes;
     restore:
         pools_and_jobs_are_restored, a_restored_status_is_written_anew, a_second_version_is_stored;
     outages:

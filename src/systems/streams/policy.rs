@@ -49,7 +49,7 @@ pub struct Streams {
     /// `upstream` writes the literal form of the Streams design (2021): node names, and selectors
     /// without the job.
     pub compat: Compat,
-    /// What becomes of a StreamsJob that only lacks nodes.
+    /// What becomes of a StreamsJob, or of a pod in a HostPool, that only lacks nodes.
     pub unmet: Unmet,
     /// How long a pod may be unschedulable on the node that its job reserves for it before the controller
     /// looks for another node; at least a second.
@@ -57,14 +57,14 @@ pub struct Streams {
     pub grace_period: Period,
 }
 
-/// What becomes of a StreamsJob that could be placed if there were more nodes.
+/// What becomes of a StreamsJob, or of a pod in a HostPool, that could be placed if there were more nodes.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Unmet {
     /// It is refused, as the Streams design says of a host that cannot be resolved.
     #[default]
     Refuse,
-    /// It is accepted, and is not Ready until there are nodes: for clusters that grow.
+    /// It is accepted, and waits until there are nodes: for clusters that grow.
     Wait,
 }
 

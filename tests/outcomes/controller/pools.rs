@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use stowplan::testing::systems::streams::kinds::host_pool::EXCLUSIVE_TAINT;
 use testbed::control_plane::NodeSpec;
 
 use crate::controller::nodes::{Marks, all_unmarked, marks, one_tagged, space_on, unmarked};
 use crate::controller::pool::{self, exclusive, grow, nodes as nodes_of, ready, ready_on, unready};
-use crate::world::{World, element, pod, same, settled, workload_of};
+use crate::world::{World, element, node, pod, same, settled, with_policy, workload_of};
 
 pub(crate) async fn a_sized_exclusive_pool_has_its_nodes_alone(world: Arc<World>) -> Result<()> {
     let (space, nodes) = space_on(&world, "exclusive", 5).await?;
@@ -159,14 +160,29 @@ pub(crate) async fn an_index_stays_with_its_node(world: Arc<World>) -> Result<()
     space.create(&beyond).await?.refused_with(&[why])
 }
 
+/// So do its pods, and those of tags that no node has, if the policy says so.
 pub(crate) async fn a_pool_that_cannot_be_met_waits_for_nodes(world: Arc<World>) -> Result<()> {
-    let (space, nodes) = space_on(&world, "late", 1).await?;
-    space.host_pool("p", json!({"size": 2, "tags": ["late"]})).await?;
-    unready(&space, "p", "InsufficientNodes", "needs 2 nodes").await?;
-    unmarked(&world, &nodes[0]).await?;
-    // A node that joins fills it.
-    one_tagged(&world, "late-9", "late").await?;
-    ready_on(&space, "p", &[&nodes[0], "late-9"]).await.map(drop)
+    with_policy(&world, json!({"streams": {"unmet": "wait"}}), async || {
+        let (space, nodes) = space_on(&world, "late", 1).await?;
+        space.host_pool("sized", json!({"size": 2, "tags": ["late"]})).await?;
+        space.host_pool("tag", json!({"tags": ["later"]})).await?;
+        unready(&space, "sized", "InsufficientNodes", "needs 2 nodes").await?;
+        unready(&space, "tag", "NoTaggedNode", "").await?;
+        for pool in ["sized", "tag"] {
+            space.pending(&element("job", pool, &[("host-pool", pool)])).await?;
+        }
+        unmarked(&world, &nodes[0]).await?;
+        // Nodes that join are what they wait for.
+        one_tagged(&world, "late-9", "late").await?;
+        one_tagged(&world, "later-9", "later").await?;
+        ready_on(&space, "sized", &[&nodes[0], "late-9"]).await?;
+        for (pod, wanted) in [("sized", vec![&*nodes[0], "late-9"]), ("tag", vec!["later-9"])] {
+            let place = async || Ok(node(&space.found::<Pod>(pod).await?).unwrap_or_default());
+            settled(pod, place, |node| wanted.contains(&&**node)).await?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// The pod of a workload names the members that the pool has, so that no autoscaler takes a copy of them for

@@ -17,6 +17,7 @@ use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, format_indices, to_usize};
 use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX, tag};
 use crate::systems::streams::kinds::streams_job::closure::Pool;
+use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Key, Name};
@@ -185,14 +186,13 @@ impl Placing<'_> {
             );
             return;
         }
-        if let Some((reason, problem)) = find_obstacle(pool) {
-            self.report(
-                reason,
-                key,
-                format!("HostPool {name} {problem}"),
-                "see its status (`kubectl describe hostpool`)",
-            );
-            return;
+        if let Some(Obstacle { reason, problem, lacks_nodes }) = find_obstacle(pool) {
+            let problem = format!("HostPool {name} {problem}");
+            let remedy = "see its status (`kubectl describe hostpool`)";
+            if !(lacks_nodes && self.may_wait(&problem)) {
+                self.report(reason, key, problem, remedy);
+                return;
+            }
         }
         let hostnames = self.hostnames(pool, index);
         self.require_members(value, hash, pool.exclusive, index, &hostnames);
@@ -405,33 +405,54 @@ impl Placing<'_> {
         let indexed: Vec<Box<str>> = names.iter().map(|name| tag(name, names.len() == 1)).collect();
         if !self.view.has_node_with_tags(&indexed) {
             let wanted = indexed.join(" and ");
-            self.report(
-                Reason::NoTaggedNode,
-                key,
-                format!("no node carries the tags of HostPool {pool}: {wanted}"),
-                "label a node (`kubectl label node NODE KEY=VALUE`)",
-            );
-            return;
+            let problem = format!("no node carries the tags of HostPool {pool}: {wanted}");
+            if !self.may_wait(&problem) {
+                let remedy = "label a node (`kubectl label node NODE KEY=VALUE`)";
+                self.report(Reason::NoTaggedNode, key, problem, remedy);
+                return;
+            }
         }
         self.change(key, value, Change::NodeAffinity(vec![tag_term(&names)]));
         self.record(key, value, &format!("nodes tagged {}", names.join(" and ")));
         self.warn_about_node_name(key);
     }
+
+    /// Whether the policy lets the pod wait for nodes that the cluster does not have now. If so, its author is
+    /// warned.
+    fn may_wait(&mut self, problem: &str) -> bool {
+        let may_wait = self.policy.streams.unmet == Unmet::Wait;
+        if may_wait {
+            let text = format!("{problem}; the pod waits for one (policy streams.unmet)");
+            self.warn(keys::HOST_POOL, &text);
+        }
+        may_wait
+    }
 }
 
-/// Why pods cannot be placed on the members of a pool: the reason, and the problem as the end of a
-/// sentence about the pool.
-fn find_obstacle(pool: &HostPool) -> Option<(Reason, String)> {
+/// Why pods cannot be placed on the members of a pool.
+struct Obstacle {
+    reason: Reason,
+    /// The problem as the end of a sentence about the pool.
+    problem: String,
+    /// Whether more nodes would help.
+    lacks_nodes: bool,
+}
+
+fn find_obstacle(pool: &HostPool) -> Option<Obstacle> {
     if let Some(refused) = guard::find_current(pool, ACCEPTED) {
-        return Some((Reason::InvalidPool, format!("is not accepted: {}", refused.message)));
+        let problem = format!("is not accepted: {}", refused.message);
+        return Some(Obstacle { reason: Reason::InvalidPool, problem, lacks_nodes: false });
     }
     // Pods can be placed as long as one member is ready.
     let is_empty = !pool.status.members.iter().any(|member| member.state == MemberState::Ready);
     let unready = guard::find_current(pool, READY).filter(|_| is_empty)?;
     // While the controller reserves nodes the pod is admitted; it stays pending until they are
     // ready.
-    (unready.reason != PoolReason::Reserving.as_str())
-        .then(|| (Reason::PoolNotReady, format!("has no members: {}", unready.message)))
+    (unready.reason != PoolReason::Reserving.as_str()).then(|| Obstacle {
+        reason: Reason::PoolNotReady,
+        problem: format!("has no members: {}", unready.message),
+        lacks_nodes: unready.reason == PoolReason::InsufficientNodes.as_str(),
+    })
 }
 
 /// The term that selects the nodes with all of these tags. A single tag is the value of
