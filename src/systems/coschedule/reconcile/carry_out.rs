@@ -182,7 +182,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
     fn carry_out_step(&mut self, name: &Name, member: &Member, step: Step) {
         let uid = &member.identity.uid;
         match step {
-            Step::Admit(node) => self.lift(name, member, node.as_deref(), Vec::new()),
+            Step::Admit(node) => self.lift(name, member, Some(&node), Vec::new()),
             Step::Wake => self.act(wake::call(name, uid, self.facts.now, "coscheduled group")),
             Step::Release(why) => self.release(name, member, &why),
             Step::Strand(reason, note) => {

@@ -84,8 +84,8 @@ pub(crate) enum Next {
 /// The next step for a member.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Step {
-    /// Remove its gate, and require this node, unless it follows the placeholder by pod affinity.
-    Admit(Option<Box<str>>),
+    /// Remove its gate, and require this node.
+    Admit(Box<str>),
     /// Make the scheduler try it again.
     Wake,
     /// Delete it for this reason, so that its owner creates it again.

@@ -31,12 +31,9 @@ impl Facts<'_> {
         let name = Name::new(namespace, pod.metadata.name.as_deref().unwrap_or_default());
         let mut steps = self.explained.iter().flat_map(|explained| &explained.members);
         match steps.find(|(member, _)| *member == name).map(|(_, step)| step) {
-            Some(Step::Admit(Some(node))) => diagnosis
+            Some(Step::Admit(node)) => diagnosis
                 .decided
                 .push(format!("the controller lifts its gate and binds it to node {node}")),
-            Some(Step::Admit(None)) => {
-                diagnosis.decided.push("the controller lifts its gate".to_owned());
-            }
             Some(Step::Wake) => diagnosis
                 .decided
                 .push("the controller lets the scheduler look at it again".to_owned()),

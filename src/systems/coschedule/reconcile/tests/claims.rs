@@ -99,8 +99,7 @@ fn template_claims_are_deleted_at_the_end_if_tekton_would_delete_them() {
         let annotations = json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: annotation}}});
         world.change("PipelineRun", "run", annotations).member("a", "run", 100).mount("a", &own);
         if !was_coscheduled {
-            let unplaced = json!({"metadata": {"labels": null},
-                "spec": {"affinity": null, "schedulingGates": null}});
+            let unplaced = json!({"metadata": {"labels": null}, "spec": {"affinity": null}});
             world.namespace_mode("disabled").change("Pod", "a", unplaced);
         }
         world.settle(SOON).end("run").settle(SOON);
@@ -170,7 +169,7 @@ fn a_run_with_parked_claims_that_tektons_assistant_places_is_reported() {
         if is_parked {
             world.class(keys::PARKED);
         }
-        world.member("a", "run", 100).assist("a").ungate("a");
+        world.member("a", "run", 100).assist("a");
         world.annotate("Pod", "a", keys::ASSISTANT, "affinity-assistant-1").expect_rest();
         world.expect_events(PIPELINE_RUN, "run", &[reason::ASSISTANT_IS_ON]);
         let note = &world.events[0].1.note;
@@ -201,8 +200,7 @@ fn a_pod_that_mounts_a_parked_claim_is_recreated() {
             let (mut world, claim) = with_own_claim(Volumes::Provision);
             world.policy.repair = repair;
             world.class(class).member("a", "run", 100).mount("a", &claim);
-            let unplaced = json!({"metadata": {"labels": null},
-                "spec": {"affinity": null, "schedulingGates": null}});
+            let unplaced = json!({"metadata": {"labels": null}, "spec": {"affinity": null}});
             world.change("Pod", "a", unplaced).change("Pod", "a", pod.clone());
             let made_again = |world: &mut World| {
                 let mut actions = world.plan().actions.into_iter();

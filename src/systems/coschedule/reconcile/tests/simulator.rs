@@ -226,8 +226,8 @@ impl World {
         self.create("TaskRun", name, json!({"metadata": {"ownerReferences": owners}}))
     }
 
-    /// A TaskRun of a run with its pod, as it comes from the webhook: with the pod-affinity term, and with the
-    /// gate while the placeholder has no node. It requests `cpu` thousandths of a core.
+    /// A TaskRun of a run with its pod, as it comes from the webhook: with the pod-affinity term. It requests
+    /// `cpu` thousandths of a core.
     pub(super) fn member(&mut self, name: &str, run: &str, cpu: u32) -> &mut Self {
         let placeholder = self.placeholder(run);
         self.member_of(name, run, &placeholder, cpu)
@@ -266,11 +266,6 @@ impl World {
         self.change(kind, name, json!({"metadata": {"annotations": {key: value}}}))
     }
 
-    /// Removes the gate of a pod that somebody else placed.
-    pub(super) fn ungate(&mut self, name: &str) -> &mut Self {
-        self.change("Pod", name, json!({"spec": {"schedulingGates": null}}))
-    }
-
     /// A member with the gate instead of the term.
     pub(super) fn gated(&mut self, name: &str, run: &str) -> &mut Self {
         self.gated_with(name, run, &Value::Null, 100)
@@ -292,7 +287,6 @@ impl World {
         }
         let mut pod = self.edit("Pod", name);
         pod["spec"]["affinity"] = affinity;
-        pod["spec"]["schedulingGates"] = Value::Null;
         let created = pod.clone();
         pod["spec"]["schedulingGates"] = json!([{"name": keys::GATE}]);
         drop(pod);
@@ -314,14 +308,9 @@ impl World {
             "topologyKey": "kubernetes.io/hostname",
         });
         let requests = json!({"cpu": format!("{cpu}m")});
-        let gates = match self.node_of(&format!("{placeholder}-0")) {
-            Some(_) => json!([]),
-            None => json!([{"name": keys::GATE}]),
-        };
         let pod = json!({
             "metadata": {"labels": {keys::MEMBER: placeholder}},
             "spec": {
-                "schedulingGates": gates,
                 "containers": [{"name": "c", "resources": {"requests": requests}}],
                 "affinity": {"podAffinity": {REQUIRED: [term]}},
             },
