@@ -243,7 +243,6 @@ impl Processes {
             let mut command = gated(program);
             command
                 .args(arguments)
-                .envs(GARBAGE)
                 .envs(environment.iter().copied())
                 .stdout(output.try_clone()?)
                 .stderr(output)
@@ -348,10 +347,6 @@ impl Drop for Processes {
         self.end_all();
     }
 }
-
-/// When Go programs collect garbage: at Go's own setting, twice the live heap, that is a third of the API
-/// server's work. Beyond a gigabyte of heap they collect as often as they need to keep to it.
-const GARBAGE: [(&str, &str); 2] = [("GOGC", "400"), ("GOMEMLIMIT", "1GiB")];
 
 /// Everything here is local: a proxy of the user's must not see it. (Go spares loopback addresses,
 /// but the API server dials the webhook by its Service's name.)
