@@ -50,11 +50,18 @@ fn a_mode_or_a_group_of_256_kib_is_refused_in_few_words() {
 
 #[test]
 fn a_list_of_ten_thousand_is_refused() {
-    for (count, outcome) in [(10_000, "refused"), (65, "refused"), (64, "placed")] {
-        let items: Value = (0..count).map(|index| format!("t{index}")).collect();
-        let decision = decide(&annotated("streams.ibm.com/host-exlocation", &items.to_string()));
-        assert_eq!(decision.outcome(), outcome, "{count}");
-        assert!(outcome == "placed" || reason(&decision) == Some(Reason::InvalidToken));
+    let list = |count: usize| {
+        let items: Vec<String> = (0..count).map(|index| format!("t{index}")).collect();
+        serde_json::to_string(&items).unwrap()
+    };
+    for (value, outcome, expected) in [
+        (list(10_000), "refused", Some(Reason::InvalidToken)),
+        (list(65), "refused", Some(Reason::InvalidToken)),
+        (list(64), "placed", None),
+        (vec!["t"; 10_000].join(","), "refused", Some(Reason::InvalidToken)),
+    ] {
+        let decision = decide(&annotated("streams.ibm.com/host-exlocation", &value));
+        assert_eq!((decision.outcome(), reason(&decision)), (outcome, expected), "{value:.20}");
     }
 }
 

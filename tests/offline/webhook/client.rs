@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -158,10 +158,19 @@ impl Connection {
     }
 }
 
-/// Whether the server closes the connection, and does not keep it in silence until a read times out.
+/// Returns `true` if the server closes the connection before [`PATIENCE`] is over.
 pub(crate) fn ends(stream: &mut impl Read) -> bool {
-    let ended = io::copy(stream, &mut io::sink());
-    !ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match stream.read(&mut [0; 4096]) {
+            Ok(0) => return true,
+            Ok(_) if Instant::now() < deadline => {}
+            Ok(_) => return false,
+            Err(error) => {
+                return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+            }
+        }
+    }
 }
 
 impl Answer {
