@@ -417,8 +417,8 @@ impl Placing<'_> {
         self.warn_about_node_name(key);
     }
 
-    /// Whether the policy lets the pod wait for nodes that the cluster does not have now. If so, its author is
-    /// warned.
+    /// Returns `true`, and warns the pod's author, if the policy lets the pod wait for nodes that the cluster
+    /// does not have now.
     fn may_wait(&mut self, problem: &str) -> bool {
         let may_wait = self.policy.streams.unmet == Unmet::Wait;
         if may_wait {
@@ -438,6 +438,7 @@ struct Obstacle {
     lacks_nodes: bool,
 }
 
+/// Finds what keeps pods from the members of a pool. `None`: they can be placed, or will be soon.
 fn find_obstacle(pool: &HostPool) -> Option<Obstacle> {
     if let Some(refused) = guard::find_current(pool, ACCEPTED) {
         let problem = format!("is not accepted: {}", refused.message);
