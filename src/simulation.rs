@@ -153,6 +153,8 @@ pub struct Simulation {
     pub events: Vec<(Target, plan::Event)>,
     /// `false` while a quota keeps the controllers of workloads from creating pods.
     pub makes_pods: bool,
+    /// `false` if the API server has no subresource `resize` of pods.
+    pub resizes: bool,
     /// The pods that their owners create again by the same names.
     recreated: BTreeMap<Id, Value>,
     admit: Option<Admit>,
@@ -176,6 +178,7 @@ impl Simulation {
             writes: Vec::new(),
             events: Vec::new(),
             makes_pods: true,
+            resizes: true,
             recreated: BTreeMap::new(),
             admit: None,
             attempts: HashMap::new(),

@@ -2,7 +2,7 @@
 //! server, webhook, controller, the StatefulSet controller and the scheduler.
 //!
 //! Groups arrive at once, and without placeholders: their members are created, the controller creates
-//! the placeholders, these are placed, and under `binding: node` the gates are removed. Once this is
+//! the placeholders, these are placed, and the gates are removed. Once this is
 //! measured from the first creation on, and once from the moment when all pods exist: until then the
 //! scheduler and the StatefulSet controller are paused. Watches show when each step happened, and the
 //! kernel which process needed how much processor time.

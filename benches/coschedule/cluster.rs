@@ -74,7 +74,7 @@ impl Cluster<'_> {
             "binding": word, "groupTTL": "24h", "placeholder": {"priorityClassName": class},
         }});
         self.installation.set_policy(&policy.to_string()).await?;
-        // A pod of a group without placeholder gets a gate or a term, depending on the binding.
+        // A pod of a group without placeholder gets a gate, and under `affinity` the term.
         let trial = serde_json::from_value(json!({
             "metadata": {"name": "trial", "annotations": {GROUP: "trial"}},
             "spec": {"containers": [{"name": "trial", "image": "trial"}]},
@@ -82,7 +82,7 @@ impl Cluster<'_> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         until("the policy to be read", LIMIT, async || {
             let pod = self.pods().create(&dry_run, &trial).await?;
-            let is_bound = if binding == Binding::Node { is_gated(&pod) } else { has_term(&pod) };
+            let is_bound = is_gated(&pod) && has_term(&pod) == (binding == Binding::Affinity);
             Ok(Seen::when(is_bound, || format!("a pod of a group is given {:?}", pod.spec)))
         })
         .await

@@ -50,8 +50,8 @@ async fn count_on(cluster: &Cluster<'_>, extent: Extent) -> anyhow::Result<Table
         "policy | placeholders made | changed | removed | patches of pods | other writes | \
          writes a run | events | pods apart | all ended, s | nothing left, s",
     );
-    for (label, binding, gates) in
-        [("`binding: affinity`", Binding::Affinity, 0), ("`binding: node`", Binding::Node, TASKS)]
+    for (label, binding) in
+        [("`binding: affinity`", Binding::Affinity), ("`binding: node`", Binding::Node)]
     {
         cluster.bind_by(binding, CLASS).await?;
         let (ended, gone, apart) = run_all(cluster, extent.runs).await?;
@@ -68,9 +68,9 @@ async fn count_on(cluster: &Cluster<'_>, extent: Extent) -> anyhow::Result<Table
             against(made, extent.runs),
             against(changed, 0),
             against(removed, extent.runs),
-            against(pods, extent.runs * gates),
+            against(pods, extent.runs * TASKS),
             against(writes - made - changed - removed - pods, 0),
-            format!("{:.1} ({})", writes as f64 / extent.runs as f64, 2 + gates),
+            format!("{:.1} ({})", writes as f64 / extent.runs as f64, 2 + TASKS),
             count(proxy.count_where(is_event) as f64),
             against(apart, 0),
             tenths(ended),

@@ -105,7 +105,7 @@ impl Action {
     pub fn repeats(&self, earlier: &Self) -> bool {
         let volatile = self.volatile;
         match (&self.write, &earlier.write) {
-            (Write::Patch(a), Write::Patch(b)) => {
+            (Write::Patch(a), Write::Patch(b)) | (Write::Resize(a), Write::Resize(b)) => {
                 a.len() == b.len()
                     && a.iter().zip(b).all(|(a, b)| is_same_operation(a, b, volatile))
             }
@@ -122,6 +122,7 @@ impl Action {
         match (&self.write, &self.confirmation) {
             (Write::Patch(_), Some(Confirmation::List(listed))) => listed.verb,
             (Write::Patch(_), _) => "patch",
+            (Write::Resize(_), _) => "resize",
             (Write::Status { .. }, _) => "status",
             (Write::Create(_), _) => "create",
             (Write::Delete { .. }, _) => "delete",
@@ -187,6 +188,8 @@ pub enum Write {
     /// A JSON patch. Its first operation is a `test` of the object's UID. If a test fails, the API
     /// server answers 422; the watch will show the present object, and another plan is made.
     Patch(Vec<PatchOperation>),
+    /// Changes what the containers of a pod request, by a patch of its subresource `resize`.
+    Resize(Vec<PatchOperation>),
     /// Replaces the status if the object still has this version.
     Status {
         /// `metadata.resourceVersion`.

@@ -2,8 +2,8 @@
 //!
 //! The run of a Tekton pod is found by its chain of owners: pod, TaskRun, PipelineRun, up to the root
 //! run. Labels are not used, because users can set them. A member gets one required pod-affinity term to
-//! its placeholder. If that is not possible, it gets the placeholder's node by name, or a gate until
-//! there is a node.
+//! its placeholder. If that is not possible, it gets the placeholder's node by name. While there is no
+//! node, it gets a gate.
 
 use super::groups::{self, Groups, Membership};
 use super::mode;
@@ -55,8 +55,8 @@ struct Joined<'g> {
 
 /// How a pod follows its placeholder.
 enum Way<'n> {
-    /// By pod affinity to the placeholder.
-    Term(PodTerm),
+    /// By pod affinity to the placeholder, behind a gate until that has a node.
+    Term { term: PodTerm, is_gated: bool },
     /// By a requirement of the placeholder's node, by its name.
     Node(&'n str),
     /// By a gate. The controller adds the node's name later.
@@ -278,7 +278,7 @@ impl PodRequest<'_> {
             && self.policy.coschedule.controller_absent == ControllerAbsent::Admit;
         let waits = match &way {
             Way::Node(_) => false,
-            Way::Term(_) => {
+            Way::Term { .. } => {
                 joined.renamed.is_empty() && !current.is_some_and(|node| self.is_eligible(node))
             }
             Way::Gate => true,
@@ -310,8 +310,11 @@ impl PodRequest<'_> {
             return self.holds(joined, "");
         }
         match way {
-            Way::Term(term) => {
+            Way::Term { term, is_gated } => {
                 self.add_change(joined, Change::PodAffinity(term));
+                if is_gated {
+                    self.add_change(joined, Change::Gate(keys::GATE));
+                }
                 self.holds(joined, "");
             }
             Way::Node(node) => {
@@ -355,7 +358,10 @@ impl PodRequest<'_> {
             Binding::Auto => stays(),
         };
         if !by_node {
-            return Way::Term(term);
+            // The scheduler binds a member beside a placeholder that it has only assumed on a node: it
+            // would be alone there if that fails. Only a controller removes the gate.
+            let is_gated = current.is_none() && self.view.controller_present();
+            return Way::Term { term, is_gated };
         }
         let is_usable = |node: &&str| self.is_eligible(node) && !self.is_left(placeholder, node);
         current.filter(is_usable).map_or(Way::Gate, Way::Node)

@@ -17,11 +17,11 @@ use super::keys::{
     RECORD, SERVED_GROUP, SERVED_RUN,
 };
 use super::mode;
-use super::pod_plan::{MOST_EXCLUDED, Nodes, PodPlan};
+use super::pod_plan::{MOST_EXCLUDED, Nodes, PodPlan, Room};
 use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::names::is_label_name;
 use crate::systems::coschedule::policy::{
-    CoscheduleMode, IsolationScope, Placeholder as PlaceholderPolicy,
+    CoscheduleMode, IsolationScope, Placeholder as PlaceholderPolicy, Requests,
 };
 use crate::view::{Name, Owner};
 
@@ -70,11 +70,11 @@ pub(crate) enum Cause<'v> {
 }
 
 impl Blueprint<'_> {
-    /// The plan of a new placeholder, with these nodes.
+    /// The plan of a new placeholder, with these nodes and this room.
     #[must_use]
-    pub(crate) fn first_plan(&self, nodes: Nodes) -> PodPlan {
+    pub(crate) fn first_plan(&self, nodes: Nodes, room: Option<Room>) -> PodPlan {
         let claims = self.claims.iter().map(|claim| (*claim).into()).collect();
-        PodPlan { nodes, held: self.can_be_held(), claims }
+        PodPlan { nodes, held: self.can_be_held(), claims, room }
     }
 
     /// The StatefulSet with a pod template of this plan.
@@ -181,13 +181,9 @@ impl Blueprint<'_> {
         if let Some(account) = self.service_account {
             pod.insert("serviceAccountName".to_owned(), json!(account));
         }
-        let amounts =
-            json!({"cpu": policy.requests.cpu.as_str(), "memory": policy.requests.memory.as_str()});
         let mut container =
             json!({"name": COMPONENT_VALUE, "image": policy.image, "args": ["pause"]});
-        // A namespace's quota may require limits.
-        container["resources"]["requests"] = amounts.clone();
-        container["resources"]["limits"] = amounts;
+        container["resources"] = resources(plan.room, &policy.requests);
         container["securityContext"] = container_security;
         container["volumeMounts"] = mounts(&plan.claims, &self.template_names()).into();
         for (key, value) in [
@@ -290,6 +286,24 @@ impl Blueprint<'_> {
             ),
         }
         affinity
+    }
+}
+
+/// The resources of its container, with which it reserves this room. Without room it has limits, because a
+/// namespace's quota may require them. With room it has none, because they could not be lowered with the
+/// requests: that would need a limit that stays above the room, which counts against a quota.
+#[must_use]
+pub(crate) fn resources(room: Option<Room>, requests: &Requests) -> Value {
+    let own = requests.amounts();
+    match room.filter(|room| *room != Room::NONE) {
+        Some(room) => json!({"requests": {
+            "cpu": format!("{}m", own.milli_cpu.saturating_add(room.milli_cpu)),
+            "memory": own.memory.saturating_add(room.memory).to_string(),
+        }}),
+        None => {
+            let own = json!({"cpu": requests.cpu.as_str(), "memory": requests.memory.as_str()});
+            json!({"requests": own, "limits": own})
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The plan of a placeholder's pod: the nodes that it may be on, whether it is held to its members, and
-//! the claims that it mounts.
+//! The plan of a placeholder's pod: the nodes that it may be on, whether it is held to its members, the
+//! claims that it mounts, and the room that it reserves while it has no node.
 //!
 //! The plan is recorded as JSON in an annotation of the pod template, so that the StatefulSet and its
 //! pod both have it. Affinity and volumes are written from it and never read back: the pod is outdated
@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::keys::{MEMBER, PLAN};
+use crate::view::Resources;
 
 /// The most nodes that a plan excludes. At about 80 bytes each, the object stays far below the limit of
 /// the API server.
@@ -33,6 +34,38 @@ pub(crate) struct PodPlan {
     pub held: bool,
     /// The claims that it mounts by name, in this order.
     pub claims: Vec<Box<str>>,
+    /// What it requests until it has a node, so that its members fit there. `None`: no more than it keeps.
+    pub room: Option<Room>,
+}
+
+/// The largest requests of the pods that a placeholder is to make room for.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Room {
+    /// Processor time, in thousandths of a core.
+    pub milli_cpu: i64,
+    /// Memory, in bytes.
+    pub memory: i64,
+}
+
+impl Room {
+    /// No room: nothing is reserved, because a quota leaves none or a node does not release it.
+    pub(crate) const NONE: Self = Self { milli_cpu: 0, memory: 0 };
+
+    /// Returns true if a pod that needs `other` fits in this room.
+    #[must_use]
+    pub(crate) fn covers(self, other: Self) -> bool {
+        self.milli_cpu >= other.milli_cpu && self.memory >= other.memory
+    }
+
+    /// The room for any one of these pods.
+    #[must_use]
+    pub(crate) fn of<'r>(pods: impl Iterator<Item = &'r Resources>) -> Self {
+        pods.fold(Self::NONE, |room, pod| Self {
+            milli_cpu: room.milli_cpu.max(pod.milli_cpu),
+            memory: room.memory.max(pod.memory),
+        })
+    }
 }
 
 /// The allowed nodes of a placeholder, in addition to the requirements of its run's pod template.
@@ -56,6 +89,8 @@ struct Recorded {
     except: Vec<Box<str>>,
     held: bool,
     claims: Vec<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    room: Option<Room>,
 }
 
 impl Nodes {
@@ -117,14 +152,15 @@ impl PodPlan {
     /// Parses the annotation. `None` if it is malformed or too large.
     #[must_use]
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let Recorded { only, mut except, held, claims } = serde_json::from_str(text).ok()?;
+        let Recorded { only, mut except, held, claims, room } = serde_json::from_str(text).ok()?;
         let is_name = |name: &str| {
             let of_name = |c: u8| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
             (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(of_name)
         };
         let are_names = only.iter().chain(&except).chain(&claims).map(AsRef::as_ref).all(is_name);
         let are_few = except.len() <= MOST_EXCLUDED && claims.len() <= MOST_CLAIMS;
-        if !are_names || !are_few {
+        let is_room = room.is_none_or(|room| room.milli_cpu >= 0 && room.memory >= 0);
+        if !are_names || !are_few || !is_room {
             return None;
         }
         let nodes = match only {
@@ -137,15 +173,17 @@ impl PodPlan {
                 Nodes::Except(except)
             }
         };
-        Some(Self { nodes, held, claims })
+        Some(Self { nodes, held, claims, room })
     }
 
     /// Whether a pod with the plan `pod` must leave `node` before it is as this plan of its template
-    /// says. A hold matters only for a pod without a node.
+    /// says. A hold matters only for a pod without a node. More room is asked for if this node has too little.
     #[must_use]
     pub(crate) fn is_to_leave(&self, pod: Option<&Self>, node: &str) -> bool {
-        pod != Some(self)
-            && (!self.nodes.allows(node) || pod.is_none_or(|pod| pod.claims != self.claims))
+        let Some(pod) = pod else { return true };
+        let [needed, had] = [self, pod].map(|plan| plan.room.unwrap_or_default());
+        pod != self
+            && (!self.nodes.allows(node) || pod.claims != self.claims || !had.covers(needed))
     }
 
     /// Formats the annotation.
@@ -156,6 +194,7 @@ impl PodPlan {
             except: self.nodes.excluded().to_vec(),
             held: self.held,
             claims: self.claims.clone(),
+            room: self.room,
         };
         serde_json::to_string(&recorded).unwrap_or_default()
     }
@@ -181,7 +220,7 @@ mod tests {
             (Nodes::Only("n1".into()), r#"{"only":"n1","held":true,"claims":["c.d"]}"#),
             (except, r#"{"except":["n1","n2"],"held":true,"claims":["c.d"]}"#),
         ] {
-            let plan = PodPlan { nodes, held: true, claims: vec!["c.d".into()] };
+            let plan = PodPlan { nodes, held: true, claims: vec!["c.d".into()], room: None };
             assert_eq!(plan.text(), text);
             assert_eq!(PodPlan::parse(text), Some(plan));
         }

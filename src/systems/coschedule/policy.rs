@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubernetesQuantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::keys::PARKED;
 use crate::policy::{Period, Quantity, form};
+use crate::view::Resources;
 
 /// Coscheduling of Tekton runs and other groups.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -130,6 +132,15 @@ pub struct Requests {
     pub cpu: Quantity,
     /// Memory.
     pub memory: Quantity,
+}
+
+impl Requests {
+    /// The amounts.
+    pub(crate) fn amounts(&self) -> Resources {
+        let [cpu, memory] =
+            [&self.cpu, &self.memory].map(|of| KubernetesQuantity(of.as_str().to_owned()));
+        Resources::read(Some(&[("cpu".to_owned(), cpu), ("memory".to_owned(), memory)].into()))
+    }
 }
 
 impl Default for Coschedule {

@@ -191,7 +191,11 @@ impl PlanBuilder<'_, '_> {
             Ok(None) => return,
             Err(why) => return self.report_waiting(*run, &waiting, &why),
         };
-        let plan = blueprint.first_plan(nodes);
+        let room = match nodes.only() {
+            Some(_) => None,
+            None => next::needed_room(waiting.iter().copied(), self.view()),
+        };
+        let plan = blueprint.first_plan(nodes, room);
         let document = blueprint.document(&plan, &self.facts.policy.coschedule.placeholder);
         let refusal = Refusal {
             reason: reason::PLACEHOLDER_NOT_MADE,

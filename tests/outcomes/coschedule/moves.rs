@@ -29,8 +29,6 @@ enum Fault {
 /// When it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// The placeholder exists, and no member yet.
-    BeforeTheFirst,
     /// One member has ended, and the next one does not exist yet.
     BetweenTwo,
     /// A member is running.
@@ -66,36 +64,33 @@ async fn fill(space: &Space, lab: &Lab, node: &str, count: usize, cpu: &str) -> 
     Ok(())
 }
 
-/// Opens the way for the run's task `before` or `between`.
-async fn open(world: &World, lab: &Lab, task: &str) -> Result<()> {
-    world.plane.label(BESIDE, &format!("{}-{task}", lab.name), Some("open")).await
+/// Opens the way for the run's task `between`.
+async fn open(world: &World, lab: &Lab) -> Result<()> {
+    world.plane.label(BESIDE, &format!("{}-between", lab.name), Some("open")).await
 }
 
-/// A run whose member `one` starts when `before` is opened, and whose member `two` when `between` is.
+/// A run whose member `two` starts when `between` is opened.
 fn run(lab: &Lab, moment: Moment) -> Value {
     let member = |name: &str, after: &[&str]| {
         let mut member = task(name, after, &["source"]);
         member["taskSpec"]["steps"][0]["computeResources"] = json!({"requests": {"cpu": MOST}});
         member
     };
-    let one = member("one", &["before"]);
+    let one = member("one", &[]);
     let mut run = lab.run(
         "ci",
         &[template("source", WAITING)],
         &[
-            task("before", &[], &[]),
             if moment == Moment::While { held(one) } else { one },
             task("between", &["one"], &[]),
             member("two", &["between"]),
         ],
     );
-    // On another node, when it has their label: until then they wait, and hold the members back.
-    let specs = ["before", "between"].map(|task| {
-        let door = format!("{}-{task}", lab.name);
-        let selector = json!({"kubernetes.io/hostname": BESIDE, door: "open"});
-        json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": selector}})
-    });
-    run["spec"]["taskRunSpecs"] = json!(specs);
+    // On another node, when it has this label: until then it waits, and holds the next member back.
+    let door = format!("{}-between", lab.name);
+    let selector = json!({"kubernetes.io/hostname": BESIDE, door: "open"});
+    let spec = json!({"pipelineTaskName": "between", "podTemplate": {"nodeSelector": selector}});
+    run["spec"]["taskRunSpecs"] = json!([spec]);
     run
 }
 
@@ -108,17 +103,14 @@ async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Momen
     let mut run = run(&lab, moment);
     if moment == Moment::While && fault == Fault::Deleted {
         // The pod is deleted with its node, so its task needs a retry.
-        run["spec"]["pipelineSpec"]["tasks"][1]["retries"] = json!(1);
+        run["spec"]["pipelineSpec"]["tasks"][0]["retries"] = json!(1);
     }
     space.created(&run).await?;
     let lost = match moment {
-        Moment::BeforeTheFirst => space.placed(1).await?.remove(0),
         Moment::BetweenTwo => {
-            open(world, &lab, "before").await?;
             node(&space.in_phase("ci-one-pod", "Succeeded").await?).context("one was nowhere")?
         }
         Moment::While => {
-            open(world, &lab, "before").await?;
             space.in_phase("ci-one-pod", "Running").await?;
             // A member may run before the node of its placeholder is bound.
             space.placed(1).await?.remove(0)
@@ -126,9 +118,7 @@ async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Momen
     };
     let running = space.task_pod("ci-one-pod").await.ok();
     fault.happen(world, &space, &lab, &lost).await?;
-    for task in ["before", "between"] {
-        open(world, &lab, task).await?;
-    }
+    open(world, &lab).await?;
     if moment == Moment::While && fault == Fault::Deleted {
         space.in_phase("ci-one-pod-retry1", "Running").await?;
         space.let_end("ci-one-pod-retry1").await?;
@@ -153,9 +143,6 @@ async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Momen
     // A full node may have room again, and a node that came back may be used.
     let back = moment == Moment::While && fault == Fault::NotReady;
     ensure!(two != lost || back, "{fault:?}, {moment:?}: on {two}, which was lost");
-    if moment == Moment::BeforeTheFirst {
-        same(&node(&space.task_pod("ci-one-pod").await?).as_deref(), &Some(&*two))?;
-    }
     if fault == Fault::NotReady && !back {
         world.plane.recover_node(&lost).await?;
     }
@@ -172,19 +159,16 @@ async fn unharmed(space: &Space, running: Option<&Pod>) -> Result<()> {
 }
 
 async fn survives_at_every_moment(world: &Arc<World>, fault: Fault) -> Result<()> {
-    let moments = [Moment::BeforeTheFirst, Moment::BetweenTwo, Moment::While];
+    let moments = [Moment::BetweenTwo, Moment::While];
     try_join_all(moments.map(|moment| survives(world, "term", fault, moment))).await.map(drop)
 }
 
 /// With `binding: node` members are pinned to a node, and do not follow the placeholder by
 /// themselves. All at once, because the policy holds for all.
 pub(crate) async fn by_node_a_cordoned_or_full_node_is_left(world: Arc<World>) -> Result<()> {
-    let moments = [Moment::BeforeTheFirst, Moment::BetweenTwo];
     with_policy(&world, json!({"coschedule": {"binding": "node"}}), async || {
-        let of = |fault| moments.map(|moment| survives(&world, "node", fault, moment));
-        try_join_all([of(Fault::Cordoned), of(Fault::NoProcessors)].into_iter().flatten())
-            .await
-            .map(drop)
+        let of = |fault| survives(&world, "node", fault, Moment::BetweenTwo);
+        try_join_all([of(Fault::Cordoned), of(Fault::NoProcessors)]).await.map(drop)
     })
     .await
 }
@@ -292,19 +276,15 @@ pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     moves_after(&space, &first, &held).await
 }
 
-/// No node has room for the largest member: an event says so, and it is placed once a node has
-/// room.
+/// No node has room for a member: an event quotes the scheduler, and it is placed once a node has room.
 pub(crate) async fn no_node_has_room(world: Arc<World>) -> Result<()> {
     let (space, lab) = Lab::in_space(&world, "no-room", &["east"; 2]).await?;
-    space.created(&run(&lab, Moment::BeforeTheFirst)).await?;
-    space.placed(1).await?;
     for node in &lab.nodes {
         Fault::NoProcessors.happen(&world, &space, &lab, node).await?;
     }
-    for task in ["before", "between"] {
-        open(&world, &lab, task).await?;
-    }
-    expect_event_of_all(&space, "ci-one", &["NoNodeFits", "ci-one-pod"]).await?;
+    space.created(&run(&lab, Moment::BetweenTwo)).await?;
+    open(&world, &lab).await?;
+    expect_event_of_all(&space, "ci-one", &["PlaceholderNotPlaced", "Insufficient cpu"]).await?;
     for node in &lab.nodes {
         space.delete(&format!("filler-{node}-0")).await?;
     }

@@ -9,13 +9,12 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use testbed::tekton::FAIL;
 use testbed::volumes::{IMMEDIATE, WAITING};
-use testbed::workload;
 
 use crate::coschedule::pipeline::{
     Lab, ZONES, claim, clone_and_build, existing, held, in_mode, lasting, task, template,
     with_first,
 };
-use crate::world::{World, has, object, owned_by, same, settled};
+use crate::world::{World, has, is_gated, object, owned_by, same, settled};
 
 /// So are those of a pipeline in the pipeline.
 pub(crate) async fn matrix_finally_and_retries_are_members(world: Arc<World>) -> Result<()> {
@@ -148,8 +147,9 @@ pub(crate) async fn a_claim_that_does_not_exist_yet(world: Arc<World>) -> Result
     let (space, lab) = Lab::in_space(&world, "absent", &ZONES).await?;
     let tasks = [task("a", &[], &["cache"]), task("b", &["a"], &["cache"])];
     space.created(&lab.run("ci", &[existing("cache", "later")], &tasks)).await?;
-    workload::unschedulable(&world.client, &space.name, "ci-a-pod").await?;
+    // The task's pod waits behind its gate, and says what its placeholder waits for.
     space.expect_event(&["Pod/ci-a-pod", "persistentvolumeclaim \"later\" not found"]).await?;
+    ensure!(is_gated(&space.found("ci-a-pod").await?, "stowplan.dev/placeholder"), "no gate");
     space.created(&claim("later", WAITING, "ReadWriteOnce")).await?;
     space.ran("ci").await?;
     space.cleared(&["later"]).await

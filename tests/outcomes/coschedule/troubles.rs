@@ -37,10 +37,10 @@ pub(crate) async fn a_quota_forbids_the_placeholder(world: Arc<World>) -> Result
         task("two", &["one"], &["source"]),
     ];
     space.created(&lab.run("ci", &[template("source", WAITING)], &tasks)).await?;
+    space.let_end("ci-until-pod").await?;
     let event = space.expect_event(&["PipelineRun/ci", "PlaceholderNotMade", "quota"]).await?;
     ensure!(event.contains("kubectl describe statefulset affinity-assistant-"), "{event}");
     // Later pods do not wait for a placeholder that cannot be created.
-    space.let_end("ci-until-pod").await?;
     space.succeeded("ci").await?;
     space.nobody_is_a_member().await?;
     same(&space.placeholder_pods().await?.len(), &0)?;

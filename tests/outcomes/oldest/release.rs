@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
-use kube::Api;
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
 use serde_json::json;
 use testbed::tools::Kubernetes;
 
-use crate::world::{World, has, pod, same, settled};
+use crate::world::{World, has, kubeconfig_as, pod, requesting, same, settled};
 
 /// Otherwise the other cases would show nothing.
 pub(crate) async fn the_api_server_is_the_oldest(world: Arc<World>) -> Result<()> {
@@ -36,7 +38,7 @@ pub(crate) async fn no_expression_of_the_chart_has_a_warning(world: Arc<World>) 
     Ok(())
 }
 
-/// One that refuses, one that warns, and one that holds the controller's account.
+/// One that refuses, one that warns, and two that hold the controller's account.
 pub(crate) async fn the_policies_of_the_chart_hold(world: Arc<World>) -> Result<()> {
     let running = world.installation.read().await;
     let space = world.namespace("policies").await?;
@@ -54,5 +56,19 @@ pub(crate) async fn the_policies_of_the_chart_hold(world: Arc<World>) -> Result<
     let account = format!("--as=system:serviceaccount:{}:stowplan-controller", running.namespace());
     let label = ["label", "node", "east", "owner=controller", &account];
     let labelled = world.kubectl(&label, "").await?;
-    labelled.refused_with(&["ValidatingAdmissionPolicy 'stowplan-controller-nodes'"])
+    labelled.refused_with(&["ValidatingAdmissionPolicy 'stowplan-controller-nodes'"])?;
+
+    // kubectl reads the subresource first, which the account may not.
+    let account = format!("system:serviceaccount:{}:stowplan-controller", running.namespace());
+    let kubeconfig = Kubeconfig::read_from(kubeconfig_as(&world.plane, &account)?)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let pods: Api<Pod> = Api::namespaced(Client::try_from(config)?, &space.name);
+    let gates = json!({"spec": {"schedulingGates": [{"name": "example.com/gate"}]}});
+    space.pod(&requesting(pod("held", &gates), "1m")).await?;
+    let path = "/spec/containers/0/resources/requests/cpu";
+    let more = serde_json::from_value(json!([{"op": "replace", "path": path, "value": "2m"}]))?;
+    let more = Patch::<()>::Json(more);
+    let resized = pods.patch_subresource("resize", "held", &PatchParams::default(), &more).await;
+    let error = resized.err().context("it may resize every pod")?.to_string();
+    has(&error, &["ValidatingAdmissionPolicy 'stowplan-controller-resizes'"])
 }

@@ -9,7 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
 use super::unschedulable::Unschedulable;
-use crate::kubernetes::{self, annotation, is_finished, label, node_name, scheduled_since};
+use crate::kubernetes::{
+    self, annotation, condition, is_finished, label, node_name, scheduled_since,
+};
 use crate::systems::coschedule::keys::{
     FAILED, GROUP, KEEPS_NODE, MODE, PLACEHOLDER, RECORD, of_run,
 };
@@ -180,6 +182,10 @@ pub(crate) struct PlaceholderPod {
     pub woken: Option<i64>,
     /// The values of its annotations [`KEEPS_NODE`]. Only the controller keeps them.
     pub keeps_node: [Option<Box<str>>; 2],
+    /// Its resource requests. Only the controller keeps them.
+    pub requests: Resources,
+    /// Whether its node cannot change the resources of a running pod.
+    pub is_fixed: bool,
 }
 
 impl PlaceholderPod {
@@ -200,6 +206,12 @@ impl PlaceholderPod {
             keeps_node: KEEPS_NODE.map(|(key, _)| {
                 annotation(&pod.metadata, key).filter(|_| is_complete).map(Into::into)
             }),
+            requests: match &pod.spec {
+                Some(spec) if is_complete => Resources::requested(spec),
+                _ => Resources::default(),
+            },
+            is_fixed: condition(pod, "PodResizePending")
+                .is_some_and(|it| it.reason.as_deref() == Some("Infeasible")),
         })
     }
 

@@ -84,7 +84,12 @@ fn without_a_controller_no_pod_waits_for_it() {
         view.set_controller_present(false);
         assert_eq!(summary(&admit(pod, &view, policy)), expected, "{what}");
     }
-    assert_eq!(summary(&admit(&with_a_term, &View::default(), "")), GATED, "with a controller");
+    // With a controller.
+    let view = View::default();
+    assert_eq!(summary(&admit(&with_a_term, &view, "")), GATED);
+    let gated = "label, term, scheduling gate stowplan.dev/placeholder";
+    assert_eq!(summary(&admit(&plain, &view, "")), gated);
+    assert_eq!(summary(&admit(&plain, &view_of(on(true)), "")), "label, term");
 }
 
 /// The pod's own claim is never bound, but the placeholder's claim may exist.

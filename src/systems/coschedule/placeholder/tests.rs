@@ -30,7 +30,7 @@ fn document(blueprint: &Blueprint<'_>) -> Value {
     let mut policy = Policy::default().coschedule.placeholder;
     policy.image = "stowplan:1".to_owned();
     policy.priority_class_name = "placeholders".to_owned();
-    blueprint.document(&blueprint.first_plan(Nodes::Any), &policy)
+    blueprint.document(&blueprint.first_plan(Nodes::Any, None), &policy)
 }
 
 /// The pod template's spec as the API server stores it, without unknown fields.
@@ -173,7 +173,7 @@ fn a_template_of_any_shape_makes_an_object() {
         json!({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [null, 7]}}}}),
     ] {
         let blueprint = blueprint(Some(&template));
-        let plan = blueprint.first_plan(Nodes::Only("n1".into()));
+        let plan = blueprint.first_plan(Nodes::Only("n1".into()), None);
         let document = blueprint.document(&plan, &Policy::default().coschedule.placeholder);
         assert_eq!(document["spec"]["replicas"], 1, "{template}");
     }

@@ -15,8 +15,9 @@ use crate::systems::coschedule::keys::{
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderPod};
-use crate::systems::coschedule::placeholder::{mounts, volumes};
+use crate::systems::coschedule::placeholder::{mounts, resources, volumes};
 use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::coschedule::policy::Requests;
 use crate::systems::coschedule::resources::{PIPELINE_RUN, STATEFUL_SET, TASK_RUN};
 use crate::systems::plan::operation::{add, remove, test, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
@@ -133,10 +134,21 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
             Next::Mark(mark, value) => {
                 self.change(name, placeholder, annotate(state.placeholder, mark, value));
             }
-            Next::Resize => {
+            Next::Scale => {
                 self.change(name, placeholder, vec![add(&["spec", "replicas"], 1)]);
             }
-            Next::Rewrite(plan) => self.change(name, placeholder, template(state, &plan)),
+            Next::Rewrite(plan) => {
+                let requests = &self.facts.policy.coschedule.placeholder.requests;
+                self.change(name, placeholder, template(state, &plan, requests));
+            }
+            Next::Shrink => {
+                let Some(pod) = state.pod else { return };
+                let requests = &self.facts.policy.coschedule.placeholder.requests;
+                let own = resources(None, requests)["requests"].take();
+                let path = ["spec", "containers", "0", "resources", "requests"];
+                let write = Write::Resize(vec![test_uid(&pod.identity.uid), add(&path, own)]);
+                self.write(POD, &state.pod_name(), &pod.identity.uid, write);
+            }
             Next::Wake => {
                 let Some(pod) = state.pod else { return };
                 let pod_name = state.pod_name();
@@ -182,7 +194,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
     fn carry_out_step(&mut self, name: &Name, member: &Member, step: Step) {
         let uid = &member.identity.uid;
         match step {
-            Step::Admit(node) => self.lift(name, member, Some(&node), Vec::new()),
+            Step::Admit(node) => self.lift(name, member, node.as_deref(), Vec::new()),
             Step::Wake => self.act(wake::call(name, uid, self.facts.now, "coscheduled group")),
             Step::Release(why) => self.release(name, member, &why),
             Step::Strand(reason, note) => {
@@ -238,8 +250,8 @@ fn keep_node(pod: &PlaceholderPod, keeps: bool) -> Vec<PatchOperation> {
 }
 
 /// The operations that write a plan into the pod template: the plan, the label that the affinity
-/// matches, the volumes with their mounts, and the affinity.
-fn template(state: &State<'_>, plan: &PodPlan) -> Vec<PatchOperation> {
+/// matches, the resources, the volumes with their mounts, and the affinity.
+fn template(state: &State<'_>, plan: &PodPlan, requests: &Requests) -> Vec<PatchOperation> {
     const TEMPLATE: [&str; 2] = ["spec", "template"];
     let at = |path: &[&str], value: serde_json::Value| add(&[&TEMPLATE[..], path].concat(), value);
     let put = |map: &str, key: &str, value: &str, has_map: bool| match has_map {
@@ -252,6 +264,7 @@ fn template(state: &State<'_>, plan: &PodPlan) -> Vec<PatchOperation> {
     let mut operations = vec![
         put("labels", MEMBER, &state.name.name, details.has_labels),
         put("annotations", PLAN, &plan.text(), details.has_annotations),
+        at(&["spec", "containers", "0", "resources"], resources(plan.room, requests)),
         at(&["spec", "volumes"], json!(volumes(&plan.claims))),
         at(&["spec", "containers", "0", "volumeMounts"], json!(mounts(&plan.claims, templates))),
     ];

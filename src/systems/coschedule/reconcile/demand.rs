@@ -83,12 +83,18 @@ impl<'v> Demand<'v> {
         let selector = details.node_selector.iter();
         let mounted: Vec<Name> = placeholder.mounted(name).collect();
         let of_pod = |pod| joining(pod, &name.namespace, &mounted, view);
+        // Its members get the room that it reserves.
+        let mut requests = details.requests.clone();
+        if let Some(room) = placeholder.plan.as_ref().and_then(|plan| plan.room) {
+            requests.milli_cpu = requests.milli_cpu.saturating_sub(room.milli_cpu);
+            requests.memory = requests.memory.saturating_sub(room.memory);
+        }
         let group = Group {
             placeholder: PodNeeds {
                 node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
                 node_terms: blueprint.and_then(Blueprint::node_terms).map(Cow::Owned),
                 tolerations: &details.tolerations,
-                requests: Some(Cow::Borrowed(&details.requests)),
+                requests: Some(Cow::Owned(requests)),
             },
             waiting: waiting.into_iter().map(of_pod).collect(),
             volumes: volumes::of_claims(&mounted, view),
@@ -106,6 +112,13 @@ impl<'v> Demand<'v> {
     pub(super) fn suits(&self, name: &str, view: &View, has_placeholder: bool) -> bool {
         Candidate::find(name, view)
             .is_some_and(|candidate| self.group.obstacle(candidate, has_placeholder).is_none())
+    }
+
+    /// Returns true if the placeholder's node takes a waiting pod only with more capacity.
+    pub(super) fn lacks_capacity(&self, name: &str, view: &View) -> bool {
+        let obstacle =
+            Candidate::find(name, view).and_then(|candidate| self.group.obstacle(candidate, true));
+        obstacle.is_some_and(|obstacle| obstacle.is_lack_of_capacity())
     }
 
     /// Whether a node without other pods could take the placeholder and any of the waiting pods.

@@ -1,5 +1,5 @@
-//! Removes the scheduling gates of members that cannot follow their placeholder by pod affinity. They
-//! wait until it has a node, and then require that node by name.
+//! Removes the scheduling gates of members. They wait until their placeholder has a node, and those that
+//! cannot follow it by pod affinity then require that node by name.
 //!
 //! While a pod is gated, the API server allows requirements to be added to its required node terms.
 //! So one patch adds them and removes the gate. It tests the version of the pod, because the indexes
@@ -53,11 +53,13 @@ impl PlanBuilder<'_, '_> {
             if placeholder.as_ref().is_some_and(is_expected) {
                 continue;
             }
-            let event = Event {
-                warning: true,
-                reason: reason::GATE_LIFTED,
-                note: "its group has no placeholder, so it may run on any node".to_owned(),
+            let follows = member.details.as_ref().is_some_and(|details| details.follows);
+            let effect = match follows {
+                true => "it requires one: delete it, so that it is created without",
+                false => "so it may run on any node",
             };
+            let note = format!("its group has no placeholder, and {effect}");
+            let event = Event { warning: true, reason: reason::GATE_LIFTED, note };
             self.lift(name, member, None, vec![event]);
         }
     }

@@ -26,6 +26,7 @@ mod keep;
 mod members;
 mod on_node;
 mod quota;
+mod room;
 mod template;
 mod unplaced;
 
@@ -39,6 +40,7 @@ use super::state::{Facts, State};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
 use crate::view::Name;
+pub(super) use room::needed as needed_room;
 
 /// The next step for a placeholder and its members.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,7 +67,7 @@ pub(crate) enum Next {
     /// Set this annotation on the StatefulSet.
     Mark(&'static str, String),
     /// Set `spec.replicas` to 1.
-    Resize,
+    Scale,
     /// Write the pod template by this plan. The pod is not affected until it is deleted.
     Rewrite(PodPlan),
     /// Delete the pod, so that the StatefulSet creates another.
@@ -75,6 +77,8 @@ pub(crate) enum Next {
         /// Whether to delete without waiting for the kubelet, which may never report the end.
         is_forced: bool,
     },
+    /// Let the pod request no more than it keeps, so that its members have the rest.
+    Shrink,
     /// Make the scheduler try the pod again.
     Wake,
     /// Delete the pod for good, and let new members be admitted without their group.
@@ -84,8 +88,8 @@ pub(crate) enum Next {
 /// The next step for a member.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Step {
-    /// Remove its gate, and require this node.
-    Admit(Box<str>),
+    /// Remove its gate, and require this node, unless it follows the placeholder by pod affinity.
+    Admit(Option<Box<str>>),
     /// Make the scheduler try it again.
     Wake,
     /// Delete it for this reason, so that its owner creates it again.
@@ -159,7 +163,7 @@ impl<'v> Decider<'_, 'v> {
         }
         // Without a replica there is no pod, and further replicas would be on other nodes.
         if state.details.replicas.is_some_and(|replicas| replicas != 1) {
-            return Next::Resize;
+            return Next::Scale;
         }
         if let Some(next) = self.restore_plan().or_else(|| self.restore_record()) {
             return next;

@@ -136,12 +136,17 @@ impl<'v> Facts<'v> {
     }
 
     /// The nodes of the first plan for a placeholder that does not exist; `Ok(None)` if its run has not
-    /// started.
+    /// started, or has no member yet: what members request is known from the first of them on.
     ///
     /// # Errors
     /// Why it is not created yet.
     pub(super) fn first_nodes(&self, desired: &Desired<'_>) -> Result<Option<Nodes>, Why> {
-        if desired.is_due { self.follow(desired).map(Some) } else { Ok(None) }
+        if !desired.is_due {
+            return Ok(None);
+        }
+        let nodes = self.follow(desired)?;
+        let mut members = self.view.members_of(&desired.blueprint.name);
+        Ok(members.any(|(_, member)| !member.finished).then_some(nodes))
     }
 }
 
@@ -249,7 +254,8 @@ pub(super) struct State<'v> {
 }
 
 /// Replaces the plan of a template without one.
-static NO_PLAN: PodPlan = PodPlan { nodes: Nodes::Any, held: false, claims: Vec::new() };
+static NO_PLAN: PodPlan =
+    PodPlan { nodes: Nodes::Any, held: false, claims: Vec::new(), room: None };
 
 impl<'v> State<'v> {
     pub(super) fn new(

@@ -8,6 +8,7 @@ mod keep;
 mod life;
 mod moves;
 mod rest;
+mod room;
 mod shared;
 mod simulator;
 
@@ -40,7 +41,7 @@ fn begun(nodes: &[&str]) -> World {
 /// The same without a pod of a member: the placeholder alone has a node.
 fn reserved(nodes: &[&str]) -> World {
     let mut world = World::with_run(nodes);
-    world.task_run("first", "run").settle(SOON);
+    world.reserve("run");
     world
 }
 

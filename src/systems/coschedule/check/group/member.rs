@@ -31,9 +31,12 @@ impl Facts<'_> {
         let name = Name::new(namespace, pod.metadata.name.as_deref().unwrap_or_default());
         let mut steps = self.explained.iter().flat_map(|explained| &explained.members);
         match steps.find(|(member, _)| *member == name).map(|(_, step)| step) {
-            Some(Step::Admit(node)) => diagnosis
+            Some(Step::Admit(Some(node))) => diagnosis
                 .decided
                 .push(format!("the controller lifts its gate and binds it to node {node}")),
+            Some(Step::Admit(None)) => {
+                diagnosis.decided.push("the controller lifts its gate".to_owned());
+            }
             Some(Step::Wake) => diagnosis
                 .decided
                 .push("the controller lets the scheduler look at it again".to_owned()),
@@ -103,19 +106,16 @@ impl Facts<'_> {
         if let Some(remedy) = waits.filter_map(of_wait).next() {
             return remedy;
         }
-        let plan = match self.explained.as_ref().map(|explained| &explained.next) {
-            Some(Next::Rewrite(plan)) => Some(plan),
-            Some(Next::Recreate { .. }) => self.plan(),
-            _ => None,
+        let leaves = match self.explained.as_ref().map(|explained| &explained.next) {
+            Some(Next::Rewrite(plan)) => plan.is_to_leave(self.plan(), node),
+            Some(Next::Recreate { .. }) => true,
+            _ => false,
         };
-        let Some(plan) = plan.filter(|plan| !plan.nodes.allows(node)) else {
+        if !leaves {
             return format!("free room on node {node}, or let it request less");
-        };
-        let mut others = self.cluster.candidates().map(|other| other.name);
-        let example = others.find(|other| *other != node && plan.nodes.allows(other));
-        let example = example.map(|other| format!(", as {other}")).unwrap_or_default();
+        }
         format!(
-            "wait: after {} the controller moves the group to a node with room{example}",
+            "wait: after {} the controller moves the group to a node with room",
             self.policy.coschedule.grace_period
         )
     }

@@ -68,8 +68,8 @@ impl<'v> Decider<'_, 'v> {
     }
 
     /// Lets waiting members run on the placeholder's node: removes gates, and wakes members that the
-    /// scheduler refused. A member whose gate is removed requires the node from then on, so the node
-    /// must be eligible for it. Returns whether a gate is removed.
+    /// scheduler refused. A member that does not follow the placeholder by pod affinity requires the node
+    /// from then on, so the node must be eligible for it. Returns whether a gate is removed.
     pub(super) fn admit_and_wake(
         &mut self,
         pod: &PlaceholderPod,
@@ -84,8 +84,10 @@ impl<'v> Decider<'_, 'v> {
         let mut admits = false;
         for &(name, member) in &state.waiting {
             let gated = member.details.as_deref().filter(|details| details.gate.is_some());
-            if gated.is_some_and(|details| lets_in(details, &name.namespace)) {
-                self.step(name, member, Step::Admit(node.into()));
+            let Some(details) = gated else { continue };
+            if details.follows || lets_in(details, &name.namespace) {
+                let node = (!details.follows).then(|| node.into());
+                self.step(name, member, Step::Admit(node));
                 admits = true;
             }
         }
@@ -123,8 +125,8 @@ impl<'v> Decider<'_, 'v> {
         // The scheduler does not report on gated pods.
         let gated = self.state.waiting.iter().filter_map(|(name, member)| {
             let details = member.details.as_deref().filter(|details| details.gate.is_some())?;
-            let is_let_in =
-                host.as_ref().is_some_and(|host| host.lets_in(details, &name.namespace));
+            let is_let_in = details.follows
+                || host.as_ref().is_some_and(|host| host.lets_in(details, &name.namespace));
             member.identity.created.max(placed).filter(|_| !is_let_in)
         });
         let since = unschedulable.chain(gated).min()?;

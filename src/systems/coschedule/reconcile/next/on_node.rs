@@ -6,7 +6,7 @@ use super::template::except;
 use super::{Decider, Next, Step, Trouble};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
-use crate::systems::coschedule::pod_plan::Nodes;
+use crate::systems::coschedule::pod_plan::{Nodes, Room};
 use crate::systems::coschedule::reconcile::Why;
 use crate::systems::coschedule::reconcile::demand::{Demand, others};
 use crate::systems::coschedule::reconcile::state::recreating_task_run;
@@ -27,6 +27,9 @@ impl<'v> Decider<'_, 'v> {
         };
         if pod.identity.deleting {
             return Next::Nothing;
+        }
+        if let Some(next) = self.release_room(pod, node) {
+            return next;
         }
         // The members run on another node: the pod was deleted while they ran, or the scheduler first
         // chose their node for it, and then another because a claim changed before it was bound. It
@@ -200,6 +203,22 @@ impl<'v> Decider<'_, 'v> {
         let turn = self.facts.grace().checked_mul(2).unwrap_or(SignedDuration::MAX);
         if !self.facts.is_first_waiting(state.name, node) && !self.elapsed_or_recheck(since, turn) {
             return Next::Nothing;
+        }
+        // With room it finds a node on which they fit, or waits for one.
+        if demand.lacks_capacity(node, view) && state.plan().room != Some(Room::NONE) {
+            if let Some(apart) = demand.unreachable(view) {
+                return self.wait(Why::Pinned(trouble, apart));
+            }
+            if demand.suitable(view, self.facts.free_capacity(), node).is_empty() {
+                self.wait_for_capacity();
+            }
+            if let Some(next) = self.rewrite(Nodes::Any) {
+                return next;
+            }
+            if state.plan().is_to_leave(pod.plan.as_deref(), node) {
+                let recreate = Next::Recreate { why: Some(trouble), is_forced: false };
+                return self.recreate_members_bound_to(pod, node).unwrap_or(recreate);
+            }
         }
         let suitable = demand.suitable(view, self.facts.free_capacity(), node);
         let patience = self.facts.grace().checked_mul(GIVE_UP).unwrap_or(SignedDuration::MAX);

@@ -13,10 +13,8 @@ use crate::view::Name;
 impl<'v> Decider<'_, 'v> {
     /// Changes the nodes of the template; `None` if it has these already.
     pub(super) fn rewrite(&self, nodes: Nodes) -> Option<Next> {
-        let plan = self.state.plan();
-        let held = self.state.should_be_held();
-        let new = PodPlan { nodes, held, claims: plan.claims.clone() };
-        (self.state.desired.is_some() && new != *plan).then_some(Next::Rewrite(new))
+        let room = self.room(&nodes);
+        self.rewrite_with(nodes, room)
     }
 
     /// Excludes a further node in the template; `None` if it does so already.
@@ -39,7 +37,7 @@ impl<'v> Decider<'_, 'v> {
             (None, desired) => PodPlan {
                 claims: state.placeholder.claims.to_vec(),
                 held: state.should_be_held(),
-                ..desired.blueprint.first_plan(Nodes::Any)
+                ..desired.blueprint.first_plan(Nodes::Any, None)
             },
         };
         let is_missing = state.placeholder.plan.is_none();

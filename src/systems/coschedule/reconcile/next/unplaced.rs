@@ -17,6 +17,9 @@ use crate::systems::wake;
 /// The time that the StatefulSet controller gets to create a pod.
 const CREATION: SignedDuration = SignedDuration::from_secs(30);
 
+/// The time for a pod that reserves room, which a quota may refuse.
+const WITH_ROOM: SignedDuration = SignedDuration::from_secs(5);
+
 /// The longest time that a member waits before it is created again without its group.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 
@@ -30,11 +33,15 @@ impl<'v> Decider<'_, 'v> {
         let state = self.state;
         let Some(since) = read_time(state.details, MISSING_SINCE) else {
             let created = state.placeholder.identity.created;
-            return match created.is_some_and(|at| self.elapsed_or_recheck(at, CREATION)) {
+            let patience = if state.plan().room.is_some() { WITH_ROOM } else { CREATION };
+            return match created.is_some_and(|at| self.elapsed_or_recheck(at, patience)) {
                 true => Next::Mark(MISSING_SINCE, self.facts.now.as_second().to_string()),
                 false => Next::Nothing,
             };
         };
+        if let Some(next) = self.give_up_room() {
+            return next;
+        }
         if !self.elapsed_or_recheck(since, CREATION) {
             return Next::Nothing;
         }
@@ -87,6 +94,9 @@ impl<'v> Decider<'_, 'v> {
     /// The placeholder's pod has no node.
     pub(super) fn without_node(&mut self, pod: &PlaceholderPod) -> Next {
         let state = self.state;
+        if let Some(next) = self.fit_room(pod) {
+            return next;
+        }
         if pod.plan != state.placeholder.plan {
             return Next::Recreate { why: None, is_forced: false };
         }

@@ -1,6 +1,7 @@
 //! Claims and volumes: mounted, parked, made and deleted.
 
 use super::*;
+use crate::systems::coschedule::groups;
 use crate::systems::coschedule::kinds::pipeline_run::claim_name;
 
 const CLAIM: &str = "PersistentVolumeClaim";
@@ -46,7 +47,7 @@ fn volumes_without_a_common_node_split_an_existing_group() {
 #[test]
 fn a_task_whose_volumes_share_no_node_is_not_said_to_be_too_large() {
     let mut world = World::new(&["n1", "n2", "n3"]);
-    world.claim("a").claim("b").run("run", &["a", "b"], &[]).task_run("x", "run").settle(SOON);
+    world.claim("a").claim("b").run("run", &["a", "b"], &[]).reserve("run");
     let volumes = ["a", "b"]
         .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
     world.member("x", "run", 0).edit("Pod", "x")["spec"]["volumes"] = json!(volumes);
@@ -99,7 +100,8 @@ fn template_claims_are_deleted_at_the_end_if_tekton_would_delete_them() {
         let annotations = json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: annotation}}});
         world.change("PipelineRun", "run", annotations).member("a", "run", 100).mount("a", &own);
         if !was_coscheduled {
-            let unplaced = json!({"metadata": {"labels": null}, "spec": {"affinity": null}});
+            let unplaced = json!({"metadata": {"labels": null},
+                "spec": {"affinity": null, "schedulingGates": null}});
             world.namespace_mode("disabled").change("Pod", "a", unplaced);
         }
         world.settle(SOON).end("run").settle(SOON);
@@ -152,7 +154,14 @@ fn a_claim_for_several_nodes_is_not_replaced() {
         } else {
             world.remove(CLAIM, &claim);
         }
-        world.task_run("a", "run").settle(SOON);
+        let policy = world.policy.clone();
+        let view = world.view();
+        let run = Name::new(NAMESPACE, "run");
+        let groups = groups::of_run(&run, view.pipeline_run(&run).unwrap(), view, &policy).unwrap();
+        for (number, group) in groups.groups.iter().enumerate() {
+            world.member_of(&format!("m{number}"), "run", &group.name, 100);
+        }
+        world.settle(SOON);
         assert_eq!(world.count("StatefulSet"), 2, "{:?}", world.writes);
         for set in world.all("StatefulSet") {
             assert!(set["spec"]["volumeClaimTemplates"].as_array().is_none_or(Vec::is_empty));
@@ -169,7 +178,7 @@ fn a_run_with_parked_claims_that_tektons_assistant_places_is_reported() {
         if is_parked {
             world.class(keys::PARKED);
         }
-        world.member("a", "run", 100).assist("a");
+        world.member("a", "run", 100).assist("a").ungate("a");
         world.annotate("Pod", "a", keys::ASSISTANT, "affinity-assistant-1").expect_rest();
         world.expect_events(PIPELINE_RUN, "run", &[reason::ASSISTANT_IS_ON]);
         let note = &world.events[0].1.note;
@@ -200,7 +209,8 @@ fn a_pod_that_mounts_a_parked_claim_is_recreated() {
             let (mut world, claim) = with_own_claim(Volumes::Provision);
             world.policy.repair = repair;
             world.class(class).member("a", "run", 100).mount("a", &claim);
-            let unplaced = json!({"metadata": {"labels": null}, "spec": {"affinity": null}});
+            let unplaced = json!({"metadata": {"labels": null},
+                "spec": {"affinity": null, "schedulingGates": null}});
             world.change("Pod", "a", unplaced).change("Pod", "a", pod.clone());
             let made_again = |world: &mut World| {
                 let mut actions = world.plan().actions.into_iter();

@@ -18,7 +18,8 @@ fn shown(Explained { next, waits, members, .. }: &Explained) -> String {
         Next::Nothing => "nothing".to_owned(),
         Next::Unmark(marks) => format!("unmark {}", marks.join(", ")),
         Next::Mark(mark, _) => format!("mark {mark}"),
-        Next::Resize => "resize".to_owned(),
+        Next::Scale => "scale".to_owned(),
+        Next::Shrink => "shrink".to_owned(),
         Next::Rewrite(plan) => format!("rewrite {}", plan.text()),
         Next::Wake => "wake".to_owned(),
         Next::StepAside => "step aside".to_owned(),
@@ -105,7 +106,7 @@ fn the_next_step_for_a_placeholder() {
             "nothing",
         ),
         ("a member runs beside it", |world| world, "nothing"),
-        ("its size", |world| change(world, json!({"spec": {"replicas": 0}})), "resize"),
+        ("its size", |world| change(world, json!({"spec": {"replicas": 0}})), "scale"),
         ("an old mark", |world| mark(world, IDLE, &json!("1")), "unmark stowplan.dev/idle-since"),
         ("a quota refuses a pod, and a member runs", refuse, "nothing"),
         ("a quota refuses a pod", |world| refuse(world).finish("a"), "nothing"),
@@ -146,7 +147,15 @@ fn the_next_step_for_a_placeholder() {
             "recreate",
         ),
         ("its pod has no node", unbind, "nothing"),
-        ("a gated member", |world| world.gated("b", "run"), r#"nothing; b Admit("n1")"#),
+        ("a gated member", |world| world.gated("b", "run"), r#"nothing; b Admit(Some("n1"))"#),
+        (
+            "a gated member that follows",
+            |world| {
+                let gates = json!({"spec": {"schedulingGates": [{"name": keys::GATE}]}});
+                world.member("b", "run", 100).change("Pod", "b", gates)
+            },
+            "nothing; b Admit(None)",
+        ),
     ];
     for (what, change, expected) in cases {
         let mut world = begun(&["n1", "n2"]);

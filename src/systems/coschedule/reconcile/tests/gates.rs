@@ -53,8 +53,14 @@ fn placeholders_are_created_before_gates_are_removed() {
 #[test]
 fn a_gate_without_a_placeholder_is_removed() {
     let mut world = World::with_run(&["n1"]);
-    world.gated("a", "run").end("run").settle(SOON).expect("a:n1");
-    world.expect_events(POD, "a", &[reason::GATE_LIFTED]);
+    world.gated("a", "run").member("b", "run", 100).end("run").settle(SOON).expect("a:n1 b:");
+    let gates = &world.get("Pod", "b")["spec"]["schedulingGates"];
+    assert!(gates.as_array().is_none_or(Vec::is_empty), "{gates}");
+    for (pod, effect) in [("a", "so it may run on any node"), ("b", "delete it")] {
+        world.expect_events(POD, pod, &[reason::GATE_LIFTED]);
+        let mut notes = world.events.iter().filter(|((_, name), _)| &**name == pod);
+        assert!(notes.all(|(_, event)| event.note.contains(effect)), "{:?}", world.events);
+    }
 }
 
 /// The binding is ours, so that it is ours to take back, whatever the policy says of other pods.
@@ -123,7 +129,7 @@ fn a_gate_is_removed_only_if_the_node_is_eligible() {
         let mut world = World::with_run(&["n1", "n2"]);
         world.template("run", &json!({"tolerations": [{"key": "k", "operator": "Exists"}]}));
         world.change("Node", "n2", json!({"metadata": {"labels": {"zone": "b"}}}));
-        world.task_run("first", "run").settle(SOON).expect("run:n1");
+        world.reserve("run").expect("run:n1");
         world.gated_with("a", "run", &terms, cpu).edit("Pod", "a")["spec"]["tolerations"] =
             Value::Null;
         change(&mut world);
@@ -142,7 +148,7 @@ fn members_that_require_a_node_are_recreated_before_their_group_leaves_it() {
         for pace in [Pace::All, Pace::First, Pace::Last] {
             let mut world = World::with_run(&["n1", "n2"]);
             world.pace = pace;
-            world.template("run", &tolerating_all()).task_run("first", "run").settle(SOON);
+            world.template("run", &tolerating_all()).reserve("run");
             world.gated("a", "run").gated("b", "run");
             open_gate(&mut world, "a");
             open_gate(&mut world, "b");

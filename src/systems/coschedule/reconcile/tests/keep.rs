@@ -66,8 +66,8 @@ fn a_group_that_never_ends_keeps_no_node() {
         let writes = world.settle(SOON).writes.len();
         assert_eq!(
             (kept(&world, "g"), writes),
-            (expected.clone(), 1),
-            "{kind}: {:?}",
+            (expected.clone(), 3),
+            "made, shrunk, let in: {kind}: {:?}",
             world.writes
         );
 

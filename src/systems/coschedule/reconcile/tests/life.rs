@@ -57,7 +57,7 @@ fn no_placeholder_is_created_for_runs_that_opt_out() {
     world.policy.excluded_namespaces.insert(NAMESPACE.to_owned());
     world.expect_rest();
     world.policy.excluded_namespaces.clear();
-    world.settle(SOON);
+    world.member("a", "off", 100).settle(SOON);
     assert_eq!(world.count("StatefulSet"), 1);
 }
 
@@ -86,7 +86,8 @@ fn a_native_group_outlives_its_last_pod_for_a_while() {
     assert_eq!(world.count("StatefulSet"), 1);
     world.settle(10);
     assert_eq!(world.count("StatefulSet"), 0);
-    assert_eq!(world.writes.len(), 5, "made, idle, not idle, idle, removed: {:?}", world.writes);
+    let writes = &world.writes;
+    assert_eq!(writes.len(), 7, "made, shrunk, let in, idle, not idle, idle, removed: {writes:?}");
 }
 
 /// `kubectl delete -f` of a group with its claim must not wait until the placeholder is no longer kept.
@@ -103,8 +104,8 @@ fn a_claim_that_is_being_deleted_ends_a_group_without_pods_at_once() {
 #[test]
 fn a_label_alone_creates_no_group() {
     let mut world = World::new(&["n1"]);
-    world.native("a", "g").label("a", json!({keys::MEMBER: "affinity-assistant-0000000000"}));
-    world.expect_rest();
+    let label = json!({keys::MEMBER: "affinity-assistant-0000000000"});
+    world.native("a", "g").ungate("a").label("a", label).expect_rest();
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn members_of_a_failed_placeholder_are_reported_and_recreated() {
         let mut world = World::with_run(&["n1"]);
         world.policy.repair = repair;
         world.makes_pods = false;
-        world.member("a", "run", 100).settle(50);
+        world.member("a", "run", 100).settle(30);
         assert!(world.events.is_empty(), "{:?}", world.events);
         world.settle(LONG);
         assert!(known(&mut world, "run").failed);
@@ -134,7 +135,7 @@ fn members_of_a_failed_placeholder_are_reported_and_recreated() {
         assert!(!world.has("Pod", "a"), "{repair:?}");
         world.expect_events(POD, "a", &[reason::PLACEHOLDER_NOT_MADE, reason::RECREATED]);
         let writes = world.writes.len();
-        assert!(writes <= 4, "{:?}", world.writes);
+        assert!(writes <= 5, "{:?}", world.writes);
         // The quota is raised.
         world.makes_pods = true;
         world.settle(LONG);
@@ -151,8 +152,8 @@ fn members_of_a_native_group_without_a_placeholder_get_a_way_on() {
         world.makes_pods = false;
         let owners = if owner.is_empty() { Value::Null } else { controlled_by(owner) };
         world.native("a", "g").change("Pod", "a", json!({"metadata": {"ownerReferences": owners}}));
-        // 30 s to the first mark, 30 s to the second.
-        assert!(world.settle(60 + GRACE - 1).has("Pod", "a"), "{owner}");
+        // 5 s with room, 30 s without.
+        assert!(world.settle(35 + GRACE - 1).has("Pod", "a"), "{owner}");
         assert_eq!(world.settle(LONG).has("Pod", "a"), owner != "ReplicaSet", "{owner}");
         let said = match owner {
             "ReplicaSet" => "deleted, so that its owner creates it again",
@@ -185,8 +186,9 @@ fn members_that_come_back_are_released_with_growing_pauses() {
 fn a_placeholder_steps_aside_for_pods_that_a_quota_refuses() {
     let mut world = World::new(&["n1", "n2"]);
     for (run, claim) in [("one", "c"), ("two", "d")] {
-        world.claim(claim).run(run, &[claim], &[]).refuse_pod(&format!("{run}-a"), run);
+        world.claim(claim).run(run, &[claim], &[]).reserve(run);
     }
+    world.refuse_pod("one-a", "one").refuse_pod("two-a", "two");
     let pods =
         |world: &World| ["one", "two"].map(|run| world.has("Pod", &world.placeholder_pod(run)));
     assert_eq!(pods(world.settle(GRACE - 1)), [true, true]);
@@ -218,13 +220,13 @@ fn members_that_need_a_claim_of_a_failed_placeholder_are_reported_and_kept() {
     let uid = world.mount("a", &claim).uid("Pod", "a");
     world.settle(LONG).expect_events(POD, "a", &[reason::PLACEHOLDER_NOT_MADE]);
     assert_eq!(world.uid("Pod", "a"), uid);
-    assert!(world.writes.len() <= 3, "{:?}", world.writes);
+    assert!(world.writes.len() <= 4, "{:?}", world.writes);
 }
 
 #[test]
 fn a_forgotten_member_is_woken_if_it_fits() {
     let mut world = World::with_run(&["n1"]);
-    world.member("a", "run", 100).member("large", "run", 2_000).settle(SOON);
+    world.member("a", "run", 100).settle(SOON).member("large", "run", 2_000).settle(SOON);
     // The scheduler has not looked again.
     for name in ["a", "large"] {
         let since = world.store.timestamp();

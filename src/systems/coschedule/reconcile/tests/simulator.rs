@@ -204,8 +204,10 @@ impl World {
         if !self.has("PipelineRun", of) {
             return keys::of_native(NAMESPACE, of);
         }
-        let is_per_run = self.policy.coschedule.mode != CoscheduleMode::Workspaces;
         let run = self.get("PipelineRun", of);
+        let by_policy = self.policy.coschedule.mode == CoscheduleMode::Workspaces;
+        let by_namespace = &self.get("Namespace", NAMESPACE)["metadata"]["annotations"][keys::MODE];
+        let is_per_run = by_namespace.as_str().map_or(!by_policy, |mode| mode != "workspaces");
         let first = run["spec"]["workspaces"][0]["name"].as_str().unwrap_or_default();
         keys::of_run(&self.uid("PipelineRun", of), if is_per_run { "" } else { first })
     }
@@ -226,11 +228,17 @@ impl World {
         self.create("TaskRun", name, json!({"metadata": {"ownerReferences": owners}}))
     }
 
-    /// A TaskRun of a run with its pod, as it comes from the webhook: with the pod-affinity term. It requests
-    /// `cpu` thousandths of a core.
+    /// A TaskRun of a run with its pod, as it comes from the webhook: with the pod-affinity term, and with the
+    /// gate while the placeholder has no node. It requests `cpu` thousandths of a core.
     pub(super) fn member(&mut self, name: &str, run: &str, cpu: u32) -> &mut Self {
         let placeholder = self.placeholder(run);
         self.member_of(name, run, &placeholder, cpu)
+    }
+
+    /// Gives the placeholder of a run a node: a member that requests nothing has run and ended.
+    pub(super) fn reserve(&mut self, run: &str) -> &mut Self {
+        let first = format!("{run}-first");
+        self.member(&first, run, 0).settle(super::SOON).finish(&first)
     }
 
     /// A TaskRun of a run that a quota refuses its pod.
@@ -266,6 +274,11 @@ impl World {
         self.change(kind, name, json!({"metadata": {"annotations": {key: value}}}))
     }
 
+    /// Removes the gate of a pod that somebody else placed.
+    pub(super) fn ungate(&mut self, name: &str) -> &mut Self {
+        self.change("Pod", name, json!({"spec": {"schedulingGates": null}}))
+    }
+
     /// A member with the gate instead of the term.
     pub(super) fn gated(&mut self, name: &str, run: &str) -> &mut Self {
         self.gated_with(name, run, &Value::Null, 100)
@@ -287,6 +300,7 @@ impl World {
         }
         let mut pod = self.edit("Pod", name);
         pod["spec"]["affinity"] = affinity;
+        pod["spec"]["schedulingGates"] = Value::Null;
         let created = pod.clone();
         pod["spec"]["schedulingGates"] = json!([{"name": keys::GATE}]);
         drop(pod);
@@ -308,9 +322,14 @@ impl World {
             "topologyKey": "kubernetes.io/hostname",
         });
         let requests = json!({"cpu": format!("{cpu}m")});
+        let gates = match self.node_of(&format!("{placeholder}-0")) {
+            Some(_) => json!([]),
+            None => json!([{"name": keys::GATE}]),
+        };
         let pod = json!({
             "metadata": {"labels": {keys::MEMBER: placeholder}},
             "spec": {
+                "schedulingGates": gates,
                 "containers": [{"name": "c", "resources": {"requests": requests}}],
                 "affinity": {"podAffinity": {REQUIRED: [term]}},
             },
@@ -478,7 +497,8 @@ impl World {
         for written in &self.simulation.writes[self.writes.len()..] {
             let target = &written.target;
             self.writes.push(format!("{} {} {}", written.verb, target.resource, target.name));
-            assert_eq!(written.outcome, Outcome::Done, "{written:?}");
+            let is_refused = written.verb == "resize" && !self.simulation.resizes;
+            assert_eq!(written.outcome == Outcome::Done, !is_refused, "{written:?}");
         }
         for (target, event) in &self.simulation.events {
             let record = ((target.resource, target.name.to_string()), event.clone());
@@ -528,7 +548,7 @@ pub(super) fn is_member(pod: &Value) -> bool {
 fn check(store: &Store, action: &Action) {
     let target = &action.target;
     let (kind, name) = (target.resource.kind, &*target.name);
-    if let Write::Patch(operations) = &action.write {
+    if let Write::Patch(operations) | Write::Resize(operations) = &action.write {
         assert_eq!(operations[0].path().as_str(), "/metadata/uid");
         // The index of its finalizer is that of a version.
         let version = operations[1].path().as_str() == "/metadata/resourceVersion";
@@ -549,6 +569,14 @@ fn check(store: &Store, action: &Action) {
         }
         ("StatefulSet" | "PersistentVolumeClaim", Write::Patch(_) | Write::Delete { .. })
         | ("Pod", Write::Patch(_)) => {}
+        ("Pod", Write::Resize(_)) => {
+            let pod = store.get(&Id::in_tests("Pod", name)).expect("a pod that exists");
+            assert!(!is_member(pod), "{name} is changed");
+            assert!(
+                pod["spec"]["nodeName"].is_string(),
+                "{name} gives its room away before it has a node"
+            );
+        }
         (kind, write) => panic!("{write:?} of {kind}"),
     }
 }

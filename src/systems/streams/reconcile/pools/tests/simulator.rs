@@ -321,6 +321,6 @@ fn check(simulation: &Simulation, action: &Action) {
                 assert!(!(of_pool && lives && named), "{} released: {pool:#}", target.name);
             }
         }
-        Write::Create(_) | Write::Delete { .. } | Write::None => panic!("{write:?} of {target:?}"),
+        _ => panic!("{write:?} of {target:?}"),
     }
 }

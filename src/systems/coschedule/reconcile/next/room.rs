@@ -1,0 +1,90 @@
+//! The room that a placeholder reserves for its members until it has a node.
+//!
+//! It requests what the largest waiting member requests. So the scheduler chooses a node on which that member
+//! fits, and an autoscaler makes one. Once it is bound to the node, it requests no more than it keeps, and the
+//! members, whose gates are removed then, get the rest. An autoscaler that saw them earlier would make a node
+//! for the sum of both.
+
+use k8s_openapi::jiff::SignedDuration;
+
+use super::{Decider, Next};
+use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
+use crate::systems::coschedule::pod_plan::{Nodes, PodPlan, Room};
+use crate::systems::coschedule::reconcile::state::can_follow;
+use crate::view::{Name, View};
+
+/// How long a pod that is bound may keep its room. Then the API server does not let it change its requests,
+/// and it is created again.
+const RELEASE: SignedDuration = SignedDuration::from_secs(10);
+
+/// The room that these waiting members need beside their placeholder.
+pub(in super::super) fn needed<'v>(
+    waiting: impl Iterator<Item = (&'v Name, &'v Member)>,
+    view: &'v View,
+) -> Option<Room> {
+    let waiting = waiting.filter(|(name, member)| can_follow(name, member, view));
+    let requests = waiting.filter_map(|(_, member)| Some(&member.details.as_ref()?.requests));
+    Some(Room::of(requests)).filter(|room| *room != Room::NONE)
+}
+
+impl<'v> Decider<'_, 'v> {
+    /// The room that the template should reserve with these nodes: none if it is held to members that run,
+    /// because others wait until those have ended.
+    pub(super) fn room(&self, nodes: &Nodes) -> Option<Room> {
+        let state = self.state;
+        match state.plan().room {
+            Some(Room::NONE) => Some(Room::NONE),
+            _ if nodes.only().is_some() || !state.running.is_empty() && state.should_be_held() => {
+                None
+            }
+            _ => needed(state.waiting.iter().copied(), self.facts.view),
+        }
+    }
+
+    /// Changes the room of a template whose pod has no node, if that is too small, or if the scheduler finds
+    /// no node for a pod that is larger than it needs to be.
+    pub(super) fn fit_room(&self, pod: &PlaceholderPod) -> Option<Next> {
+        let plan = self.state.plan();
+        let room = self.room(&plan.nodes);
+        let [needed, reserved] = [room, plan.room].map(Option::unwrap_or_default);
+        let is_due = !reserved.covers(needed) || pod.unschedulable.is_some();
+        (is_due && room != plan.room).then(|| self.rewrite_with(plan.nodes.clone(), room))?
+    }
+
+    /// Lets the members have the room of a pod that is bound to a node.
+    pub(super) fn release_room(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
+        let own = self.facts.policy.coschedule.placeholder.requests.amounts();
+        let reserves = pod.plan.as_ref().is_some_and(|plan| plan.room.is_some());
+        let is_larger = pod.requests.milli_cpu > own.milli_cpu || pod.requests.memory > own.memory;
+        if !reserves || !is_larger && !pod.is_fixed {
+            return None;
+        }
+        let since = pod.scheduled_since.or(pod.identity.created)?;
+        if !pod.is_fixed && !self.elapsed_or_recheck(since, RELEASE) {
+            return Some(Next::Shrink);
+        }
+        if !self.state.running.is_empty() {
+            return None;
+        }
+        let here = Nodes::Only(node.into());
+        let is_ready = || pod.plan != self.state.placeholder.plan;
+        let recreate = || is_ready().then_some(Next::Recreate { why: None, is_forced: false });
+        self.rewrite_with(here, Some(Room::NONE)).or_else(recreate)
+    }
+
+    /// Stops reserving room for a pod that cannot be created, as with a quota that leaves none.
+    pub(super) fn give_up_room(&self) -> Option<Next> {
+        let plan = self.state.plan();
+        plan.room.filter(|room| *room != Room::NONE)?;
+        self.rewrite_with(plan.nodes.clone(), Some(Room::NONE))
+    }
+
+    /// Changes nodes and room of the template; `None` if it has these already.
+    pub(super) fn rewrite_with(&self, nodes: Nodes, room: Option<Room>) -> Option<Next> {
+        let plan = self.state.plan();
+        let held = self.state.should_be_held();
+        let new = PodPlan { nodes, held, claims: plan.claims.clone(), room };
+        (self.state.desired.is_some() && new != *plan).then_some(Next::Rewrite(new))
+    }
+}

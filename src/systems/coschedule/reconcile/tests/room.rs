@@ -1,0 +1,74 @@
+//! The room that placeholders reserve for their members.
+
+use super::*;
+
+/// The requests of the pod of a placeholder, and those of the template.
+fn requested(world: &World, of: &str) -> [String; 2] {
+    let pod = world.get("Pod", &world.placeholder_pod(of));
+    let set = world.get("StatefulSet", &world.placeholder(of));
+    [&pod["spec"], &set["spec"]["template"]["spec"]]
+        .map(|spec| spec["containers"][0]["resources"]["requests"]["cpu"].to_string())
+}
+
+#[test]
+fn a_group_gets_a_node_on_which_its_largest_pod_fits() {
+    let mut world = World::with_run(&["n1", "n2"]);
+    world.stranger("s", "n1", 500).member("a", "run", 100).member("b", "run", 600);
+    world.settle(SOON).expect("a:n2 b:n2 run:n2");
+    assert_eq!(requested(&world, "run"), ["\"10m\"", "\"610m\""]);
+    assert!(world.events.is_empty(), "{:?}", world.events);
+    world.expect_rest();
+}
+
+#[test]
+fn a_group_waits_for_a_node_with_room() {
+    let mut world = World::with_run(&["n1", "n2"]);
+    world.stranger("s", "n1", 950).stranger("t", "n2", 950).member("a", "run", 100);
+    world.settle(LONG).expect("a: run:");
+    assert_eq!(requested(&world, "run"), ["\"110m\"", "\"110m\""]);
+    world.expect_events(PIPELINE_RUN, "run", &[reason::PLACEHOLDER_NOT_PLACED]);
+    world.remove("Pod", "t").settle(LONG).expect("a:n2 run:n2");
+    assert_eq!(world.count("Pod"), 3, "{:?}", world.writes);
+}
+
+#[test]
+fn a_larger_member_makes_a_pending_placeholder_larger() {
+    let mut world = World::with_run(&["n1", "n2"]);
+    world.stranger("s", "n1", 950).stranger("t", "n2", 950).member("a", "run", 100).settle(SOON);
+    world.member("b", "run", 600).settle(SOON);
+    assert_eq!(requested(&world, "run"), ["\"610m\"", "\"610m\""]);
+    // And smaller again when that one no longer waits.
+    world.remove("TaskRun", "b").remove("Pod", "b").settle(LONG);
+    assert_eq!(requested(&world, "run"), ["\"110m\"", "\"110m\""]);
+}
+
+#[test]
+fn a_full_node_is_left_for_one_with_room() {
+    let mut world = begun(&["n1", "n2"]);
+    world.expect("a:n1").stranger("s", "n1", 800).finish("a").member("b", "run", 600);
+    world.settle(LONG).expect("b:n2 run:n2");
+    assert_eq!(world.node_affinity("run"), "null");
+    world.expect_events(PIPELINE_RUN, "run", &[reason::PLACEHOLDER_MOVED]);
+}
+
+/// The API server has no subresource `resize`, or the node cannot: the pod is created again on its node.
+#[test]
+fn a_pod_that_keeps_its_room_is_created_again() {
+    for is_fixed in [false, true] {
+        let mut world = World::with_run(&["n1"]);
+        world.resizes = is_fixed;
+        world.member("a", "run", 600);
+        let gates = json!([{"name": "example.com/mine"}, {"name": keys::GATE}]);
+        world.change("Pod", "a", json!({"spec": {"schedulingGates": gates}})).settle(SOON);
+        if is_fixed {
+            let pod = world.placeholder_pod("run");
+            let pending =
+                json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+            world.change("Pod", &pod, json!({"status": {"conditions": pending}}));
+        }
+        world.settle(60).ungate("a").settle(SOON).expect("a:n1 run:n1");
+        assert_eq!(requested(&world, "run"), ["\"10m\"", "\"10m\""]);
+        assert_eq!(world.deletions(), 1, "{:?}", world.writes);
+        world.expect_rest();
+    }
+}
