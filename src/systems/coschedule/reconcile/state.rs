@@ -22,7 +22,7 @@ use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
 use crate::systems::fit;
 use crate::systems::policy::Policy;
-use crate::view::{Name, View};
+use crate::view::{Name, Resources, View};
 
 /// How long a pod is unschedulable beside its group before it is woken. The scheduler usually tries
 /// again by itself within ten seconds, and each wake-up is a write.
@@ -36,6 +36,8 @@ pub(super) struct Facts<'v> {
     pub(super) view: &'v View,
     pub(super) policy: &'v Policy,
     pub(super) now: Timestamp,
+    /// The requests that every placeholder keeps.
+    pub(super) kept: Resources,
     /// The bound pods by claim, computed when first needed.
     users: OnceCell<Users<'v>>,
     /// The free capacity of all nodes, computed when first needed.
@@ -53,6 +55,7 @@ impl<'v> Facts<'v> {
             view,
             policy,
             now,
+            kept: policy.coschedule.placeholder.requests.amounts(),
             users: OnceCell::new(),
             free_capacity: OnceCell::new(),
             refused: OnceCell::new(),

@@ -204,12 +204,13 @@ impl<'v> Decider<'_, 'v> {
         if !self.facts.is_first_waiting(state.name, node) && !self.elapsed_or_recheck(since, turn) {
             return Next::Nothing;
         }
+        let suitable = demand.suitable(view, self.facts.free_capacity(), node);
         // With room it finds a node on which they fit, or waits for one.
         if demand.lacks_capacity(node, view) && state.plan().room != Some(Room::NONE) {
             if let Some(apart) = demand.unreachable(view) {
                 return self.wait(Why::Pinned(trouble, apart));
             }
-            if demand.suitable(view, self.facts.free_capacity(), node).is_empty() {
+            if suitable.is_empty() {
                 self.wait_for_capacity();
             }
             if let Some(next) = self.rewrite(Nodes::Any) {
@@ -220,7 +221,6 @@ impl<'v> Decider<'_, 'v> {
                 return self.recreate_members_bound_to(pod, node).unwrap_or(recreate);
             }
         }
-        let suitable = demand.suitable(view, self.facts.free_capacity(), node);
         let patience = self.facts.grace().checked_mul(GIVE_UP).unwrap_or(SignedDuration::MAX);
         // By stowplan's own numbers the members fit here, but the scheduler refuses them. Each other
         // node is tried once: if the cause is not the node, trying them again soon does not help.

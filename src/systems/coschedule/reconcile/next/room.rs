@@ -1,6 +1,6 @@
 //! The room that a placeholder reserves for its members until it has a node.
 //!
-//! It requests what the largest waiting member requests. So the scheduler chooses a node on which that member
+//! It requests what the largest waiting member requests, in addition to what it keeps. So the scheduler chooses a node on which that member
 //! fits, and an autoscaler makes one. Once it is bound to the node, it requests no more than it keeps, and the
 //! members, whose gates are removed then, get the rest. An autoscaler that saw them earlier would make a node
 //! for the sum of both.
@@ -14,8 +14,8 @@ use crate::systems::coschedule::pod_plan::{Nodes, PodPlan, Room};
 use crate::systems::coschedule::reconcile::state::can_follow;
 use crate::view::{Name, View};
 
-/// How long a pod that is bound may keep its room. Then the API server does not let it change its requests,
-/// and it is created again.
+/// The time that a bound pod gets to give up its room. If it still has the room afterwards, the API server
+/// refuses the change, and the pod is created again.
 const RELEASE: SignedDuration = SignedDuration::from_secs(10);
 
 /// The room that these waiting members need beside their placeholder.
@@ -54,9 +54,10 @@ impl<'v> Decider<'_, 'v> {
 
     /// Lets the members have the room of a pod that is bound to a node.
     pub(super) fn release_room(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
-        let own = self.facts.policy.coschedule.placeholder.requests.amounts();
+        let kept = &self.facts.kept;
         let reserves = pod.plan.as_ref().is_some_and(|plan| plan.room.is_some());
-        let is_larger = pod.requests.milli_cpu > own.milli_cpu || pod.requests.memory > own.memory;
+        let is_larger =
+            pod.requests.milli_cpu > kept.milli_cpu || pod.requests.memory > kept.memory;
         if !reserves || !is_larger && !pod.is_fixed {
             return None;
         }
