@@ -80,8 +80,9 @@ pub struct Options {
     pub kubernetes: Kubernetes,
     /// Whether the API server writes an audit log, at the level Metadata: [`ControlPlane::audit_log`].
     pub audit: bool,
-    /// Whether scheduler and controller manager keep their own limits of requests per second (50 and
-    /// 20), as in most clusters. Without it they are not limited, so that tests do not wait for them.
+    /// Whether the programs keep their own limits, as in most clusters: 50 and 20 requests per second of the
+    /// scheduler and the controller manager, and a heap of twice what lives. Without it requests are not
+    /// limited and garbage is collected less often, so that tests do not wait for either.
     pub own_limits: bool,
     /// The run directory. None: a temporary one, which is removed in the end, unless the start
     /// fails or the owner panics: then it stays, and its path is printed.

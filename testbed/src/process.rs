@@ -14,6 +14,7 @@
 //! - Every process and the supervisor have a process group of their own, so that Ctrl-C reaches the
 //!   owner only, which ends them in order.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -235,7 +236,7 @@ impl Processes {
         name: &str,
         program: &Path,
         arguments: &[String],
-        environment: &[(&str, &Path)],
+        environment: &[(&str, &OsStr)],
         log: &Path,
     ) -> Result<()> {
         let mut launch = || {

@@ -19,7 +19,9 @@ pub(crate) async fn many_and_large_objects_fit_into_the_memory_limit() {
     let confined = Confined::new(env!("CARGO_BIN_EXE_stowplan"), limits).unwrap();
     eprintln!("in cgroups: {}", confined.has_groups());
     let nodes = NodeSpec::numbered(2);
-    let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await.unwrap();
+    let plane = ControlPlane::start(Options { nodes, own_limits: true, ..Options::default() })
+        .await
+        .unwrap();
     let client = plane.client().await.unwrap();
     tekton::install(&client).await.unwrap();
     workload::namespace(&client, crate::crowd::NAMESPACE).await.unwrap();

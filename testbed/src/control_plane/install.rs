@@ -385,7 +385,7 @@ impl Installation {
         let log = self.directory.log(name);
         // Its addresses are printed at each start: read from where the last one ended.
         let before = fs::metadata(&log).map_or(0, |metadata| metadata.len());
-        let environment = [("KUBECONFIG", kubeconfig)];
+        let environment = [("KUBECONFIG", kubeconfig.as_os_str())];
         unpoisoned(&self.processes).spawn(name, &self.program, arguments, &environment, &log)?;
         until(&format!("{name} to be ready"), LIMIT, async || {
             check(&self.processes, &self.directory)?;
