@@ -70,7 +70,7 @@ fn there_is_one_crypto_provider_and_every_licence_is_allowed() {
     let banned: Vec<_> = banned.iter().filter_map(|ban| ban["crate"].as_str()).collect();
     assert!(BANNED.iter().all(|name| banned.contains(name)), "{banned:?}");
 
-    let packages = packages(&["--workspace", "--all-features"]);
+    let packages = packages(&["--all-features"]);
     let names: Vec<_> = packages.iter().map(|package| name(package)).collect();
     let providers: Vec<_> = names.iter().filter(|name| PROVIDERS.contains(name)).collect();
     assert_eq!(providers, [&THE_PROVIDER]);
