@@ -257,20 +257,17 @@ impl Blueprint<'_> {
             Some(Value::Object(affinity)) => Value::Object(affinity),
             _ => json!({}),
         };
-        let mut others = json!({
-            "labelSelector": {"matchLabels": {COMPONENT: COMPONENT_VALUE}},
-            "topologyKey": HOSTNAME,
-        });
-        if self.isolation_scope == IsolationScope::Cluster {
-            others["namespaceSelector"] = json!({});
-        }
-        match self.isolated {
-            true => append(&mut affinity["podAntiAffinity"], REQUIRED, others),
-            false => append(
-                &mut affinity["podAntiAffinity"],
-                PREFERRED,
-                json!({"weight": OTHERS, "podAffinityTerm": others}),
-            ),
+        // No preference for nodes without others: an autoscaler would make a node for each placeholder. What
+        // they request spreads them.
+        if self.isolated {
+            let mut others = json!({
+                "labelSelector": {"matchLabels": {COMPONENT: COMPONENT_VALUE}},
+                "topologyKey": HOSTNAME,
+            });
+            if self.isolation_scope == IsolationScope::Cluster {
+                others["namespaceSelector"] = json!({});
+            }
+            append(&mut affinity["podAntiAffinity"], REQUIRED, others);
         }
         require_nodes(&mut affinity, &plan.nodes);
         let members = json!({
@@ -309,14 +306,8 @@ pub(crate) fn resources(room: Option<Room>, requests: &Requests) -> Value {
 
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// The weight of preferring the node of the members, if the placeholder is not held to them. It is a
-/// multiple of [`OTHERS`], so that other placeholders on that node do not outweigh the members.
+/// The weight of preferring the node of the members, if the placeholder is not held to them.
 const MEMBERS: u32 = 100;
-
-/// The weight of avoiding each other placeholder. It counts twice, because the anti-affinity of the others
-/// counts as well. The scheduler scales scores, so without members any weight spreads placeholders as
-/// well as the largest one.
-const OTHERS: u32 = 10;
 
 fn append(affinity: &mut Value, list: &str, item: Value) {
     if !affinity.is_object() {

@@ -38,7 +38,7 @@ pub(crate) struct PodPlan {
     pub room: Option<Room>,
 }
 
-/// The largest requests of the pods that a placeholder is to make room for.
+/// What the pods request that a placeholder is to make room for.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Room {
@@ -60,10 +60,19 @@ impl Room {
 
     /// The room for any one of these pods.
     #[must_use]
-    pub(crate) fn of<'r>(pods: impl Iterator<Item = &'r Resources>) -> Self {
+    pub(crate) fn of_any<'r>(pods: impl Iterator<Item = &'r Resources>) -> Self {
         pods.fold(Self::NONE, |room, pod| Self {
             milli_cpu: room.milli_cpu.max(pod.milli_cpu),
             memory: room.memory.max(pod.memory),
+        })
+    }
+
+    /// The room for all of these pods.
+    #[must_use]
+    pub(crate) fn of_all<'r>(pods: impl Iterator<Item = &'r Resources>) -> Self {
+        pods.fold(Self::NONE, |room, pod| Self {
+            milli_cpu: room.milli_cpu.saturating_add(pod.milli_cpu),
+            memory: room.memory.saturating_add(pod.memory),
         })
     }
 }

@@ -87,9 +87,10 @@ fn the_templates_affinity_is_kept_and_comes_first() {
     }});
     let affinity = blueprint(Some(&template)).affinity(&PodPlan::default());
     assert_eq!(affinity["nodeAffinity"], node);
-    assert_eq!(affinity["podAntiAffinity"][REQUIRED], json!([required]));
-    let list = affinity["podAntiAffinity"][PREFERRED].as_array().unwrap();
-    assert_eq!((list.len(), &list[0], &list[1]["weight"]), (2, &preferred, &json!(10)));
+    assert_eq!(affinity["podAntiAffinity"], template["affinity"]["podAntiAffinity"]);
+    let isolated = Blueprint { isolated: true, ..blueprint(Some(&template)) };
+    let list = isolated.affinity(&PodPlan::default())["podAntiAffinity"][REQUIRED].take();
+    assert_eq!((list.as_array().unwrap().len(), &list[0]), (2, &required));
 }
 
 #[test]

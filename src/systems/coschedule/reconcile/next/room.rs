@@ -1,11 +1,12 @@
 //! The room that a placeholder reserves for its members until it has a node.
 //!
-//! It requests what the largest waiting member requests, in addition to what it keeps. So the scheduler chooses a node on which that member
-//! fits, and an autoscaler makes one. Once it is bound to the node, it requests no more than it keeps, and the
-//! members, whose gates are removed then, get the rest. An autoscaler that saw them earlier would make a node
-//! for the sum of both.
+//! It requests what the largest waiting member requests, in addition to what it keeps. So the scheduler
+//! chooses a node on which that member fits, and an autoscaler makes one. The pods of a group without Tekton
+//! run side by side, so it asks for the sum first. Once it is bound to the node, it requests no more than it
+//! keeps, and the members, whose gates are removed then, get the rest. An autoscaler that saw them earlier
+//! would make a node for the sum of both.
 
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Decider, Next};
 use crate::systems::coschedule::kinds::member::Member;
@@ -18,14 +19,30 @@ use crate::view::{Name, View};
 /// refuses the change, and the pod is created again.
 const RELEASE: SignedDuration = SignedDuration::from_secs(10);
 
-/// The room that these waiting members need beside their placeholder.
-pub(in super::super) fn needed<'v>(
-    waiting: impl Iterator<Item = (&'v Name, &'v Member)>,
-    view: &'v View,
+/// For how long after the creation of its newest waiting pod a group without Tekton asks for a node with
+/// room for all of them. It covers a round of an autoscaler.
+const SIDE_BY_SIDE: SignedDuration = SignedDuration::from_secs(15);
+
+/// Returns when the room that these waiting members need becomes that of the largest one. `None`: it is by now.
+fn sum_until(waiting: &[(&Name, &Member)], now: Timestamp) -> Option<Timestamp> {
+    let are_native = waiting.iter().all(|(_, member)| member.group.is_some());
+    let newest = waiting.iter().filter_map(|(_, member)| member.identity.created).max()?;
+    newest.checked_add(SIDE_BY_SIDE).ok().filter(|until| are_native && *until > now)
+}
+
+/// Returns the room that these waiting members need beside their placeholder.
+pub(in super::super) fn needed(
+    waiting: &[(&Name, &Member)],
+    now: Timestamp,
+    view: &View,
 ) -> Option<Room> {
-    let waiting = waiting.filter(|(name, member)| can_follow(name, member, view));
-    let requests = waiting.filter_map(|(_, member)| Some(&member.details.as_ref()?.requests));
-    Some(Room::of(requests)).filter(|room| *room != Room::NONE)
+    let follow = waiting.iter().filter(|(name, member)| can_follow(name, member, view));
+    let requests = follow.filter_map(|(_, member)| Some(&member.details.as_ref()?.requests));
+    let room = match sum_until(waiting, now) {
+        Some(_) => Room::of_all(requests),
+        None => Room::of_any(requests),
+    };
+    Some(room).filter(|room| *room != Room::NONE)
 }
 
 impl<'v> Decider<'_, 'v> {
@@ -38,14 +55,17 @@ impl<'v> Decider<'_, 'v> {
             _ if nodes.only().is_some() || !state.running.is_empty() && state.should_be_held() => {
                 None
             }
-            _ => needed(state.waiting.iter().copied(), self.facts.view),
+            _ => needed(&state.waiting, self.facts.now, self.facts.view),
         }
     }
 
     /// Changes the room of a template whose pod has no node, if that is too small, or if the scheduler finds
     /// no node for a pod that is larger than it needs to be.
-    pub(super) fn fit_room(&self, pod: &PlaceholderPod) -> Option<Next> {
+    pub(super) fn fit_room(&mut self, pod: &PlaceholderPod) -> Option<Next> {
         let plan = self.state.plan();
+        if let Some(until) = sum_until(&self.state.waiting, self.facts.now) {
+            self.recheck_by(until);
+        }
         let room = self.room(&plan.nodes);
         let [needed, reserved] = [room, plan.room].map(Option::unwrap_or_default);
         let is_due = !reserved.covers(needed) || pod.unschedulable.is_some();

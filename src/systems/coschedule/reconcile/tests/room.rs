@@ -72,3 +72,24 @@ fn a_pod_that_keeps_its_room_is_created_again() {
         world.expect_rest();
     }
 }
+
+/// The pods of a group without Tekton run side by side.
+#[test]
+fn a_group_gets_a_node_on_which_all_its_pods_fit() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.stranger("s", "n1", 800).native("a", "g").native("b", "g").native("c", "g");
+    world.settle(SOON).expect("a:n2 b:n2 c:n2 g:n2");
+}
+
+#[test]
+fn a_group_that_fits_on_no_node_as_a_whole_begins_without_some() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.stranger("s", "n1", 900).stranger("t", "n2", 700);
+    world.native("a", "g").native("b", "g").native("c", "g").settle(SOON);
+    let reserved = format!("{:?}", requested(&world, "g"));
+    assert!(reserved.contains("310m"), "{reserved}");
+    world.settle(60);
+    let reserved = format!("{:?}", requested(&world, "g"));
+    assert!(!reserved.contains("310m"), "{reserved}");
+    assert!(world.place("g").is_some());
+}
