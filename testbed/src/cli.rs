@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 use testbed::control_plane::{ControlPlane, Install};
 use testbed::real::mpi_image::MpiImage;
-use testbed::tools::{self, Kubernetes, NodeTools, Tools};
+use testbed::tools::{self, AutoscalerTools, Kubernetes, NodeTools, Tools};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Writes a line to standard output. Unlike `println!` it does not panic if the reader has closed
@@ -62,6 +62,9 @@ enum Task {
         /// Builds the programs of real nodes too, and the images with MPI.
         #[arg(long)]
         real_nodes: bool,
+        /// Builds Karpenter too.
+        #[arg(long)]
+        autoscaler: bool,
     },
 }
 
@@ -74,7 +77,9 @@ pub(crate) fn run() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Image(args) => image::run(&args),
         Task::Imitation(args) => imitation::run(&args),
-        Task::Tools { kubernetes, real_nodes } => build_tools(kubernetes, real_nodes),
+        Task::Tools { kubernetes, real_nodes, autoscaler } => {
+            build_tools(kubernetes, real_nodes, autoscaler)
+        }
     };
     match result {
         Ok(Ended::Done) => ExitCode::SUCCESS,
@@ -86,11 +91,14 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-fn build_tools(kubernetes: Kubernetes, real_nodes: bool) -> Result<Ended> {
+fn build_tools(kubernetes: Kubernetes, real_nodes: bool, autoscaler: bool) -> Result<Ended> {
     let tools = Tools::ensure_of(kubernetes, &tools::to_stderr)?;
     if real_nodes {
         NodeTools::ensure(&tools::to_stderr)?;
         MpiImage::ensure_all(&tools::to_stderr)?;
+    }
+    if autoscaler {
+        AutoscalerTools::ensure(&tools::to_stderr)?;
     }
     say!("{}", tools.dir().display());
     Ok(Ended::Done)

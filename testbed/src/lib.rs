@@ -13,8 +13,8 @@
 //! 3. `process`: how nothing outlives its owner, even one that was killed.
 //! 4. [`workload`], [`wait`], [`http`], [`command`]: queries and waits of tests, and programs.
 //! 5. [`proxy`]: an API server that fails on demand, for a controller.
-//! 6. [`volumes`], [`tekton`], [`katalyst`]: a provisioner of volumes, a driver of PipelineRuns, and the
-//!    reports of Katalyst's agents.
+//! 6. [`volumes`], [`tekton`], [`katalyst`], [`karpenter`]: a provisioner of volumes, a driver of
+//!    PipelineRuns, the reports of Katalyst's agents, and an autoscaler.
 //! 7. [`image`]: container images, written without a container engine.
 //! 8. [`real`]: nodes with a kubelet, which run pods of such images.
 //!
@@ -50,6 +50,7 @@ pub mod control_plane;
 mod definition;
 pub mod http;
 pub mod image;
+pub mod karpenter;
 pub mod katalyst;
 mod process;
 pub mod proxy;

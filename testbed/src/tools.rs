@@ -1,8 +1,9 @@
 //! The programs of the control plane and of real nodes: built from Go modules once, then kept.
 //!
 //! `controlplane/go.mod` pins etcd, Kubernetes, kwok and helm by version, `go.sum` by content;
-//! `controlplane-oldest/go.mod` does so for the oldest Kubernetes that stowplan serves; `nodes/go.mod` and its `go.sum` do so for the kubelet, containerd, runc, the network plugins,
-//! kube-proxy and CoreDNS. They are compiled into this crate, and their hash is the name of a
+//! `controlplane-oldest/go.mod` does so for the oldest Kubernetes that stowplan serves, `nodes/go.mod` for
+//! the kubelet, containerd, runc, the network plugins, kube-proxy and CoreDNS, and `autoscaler/go.mod` for
+//! Karpenter. They are compiled into this crate, and their hash is the name of a
 //! folder in the cache, so a cached folder is always the right one, whichever clone or branch asks,
 //! and outlives all of them.
 //!
@@ -27,6 +28,7 @@ mod build;
 const GO_MOD: &str = include_str!("../controlplane/go.mod");
 const OLDEST_GO_MOD: &str = include_str!("../controlplane-oldest/go.mod");
 const NODES_GO_MOD: &str = include_str!("../nodes/go.mod");
+const AUTOSCALER_GO_MOD: &str = include_str!("../autoscaler/go.mod");
 
 const CONTROL_PLANE: Recipe = Recipe {
     revision: 1,
@@ -102,6 +104,24 @@ const NODES: Recipe = Recipe {
     niceness: 10,
 };
 
+const AUTOSCALER: Recipe = Recipe {
+    revision: 1,
+    prefix: "autoscaler-",
+    files: &[("go.mod", AUTOSCALER_GO_MOD), ("go.sum", include_str!("../autoscaler/go.sum"))],
+    of: "the autoscaler",
+    steps: &[Step { packages: &["tool"], tags: "", cgo: Some(false) }],
+    programs: &["karpenter"],
+    niceness: 0,
+};
+
+/// The definitions of Karpenter's kinds, as paths in its module.
+const DEFINITIONS: [&str; 4] = [
+    "kwok/apis/crds/karpenter.kwok.sh_kwoknodeclasses.yaml",
+    "pkg/apis/crds/karpenter.sh_nodeclaims.yaml",
+    "pkg/apis/crds/karpenter.sh_nodeoverlays.yaml",
+    "pkg/apis/crds/karpenter.sh_nodepools.yaml",
+];
+
 /// kwok's stages for nodes and pods, as paths in its module; without stages it does nothing.
 const STAGES: [&str; 5] = [
     "kustomize/stage/node/fast/node-initialize.yaml",
@@ -164,7 +184,8 @@ impl Tools {
         let finish = |module: &Path, programs: &Path| {
             // etcd's main package is called "server".
             fs::rename(programs.join("server"), programs.join("etcd"))?;
-            Ok(fs::write(programs.join("stages.yaml"), stages(module)?)?)
+            let stages = documents(module, "sigs.k8s.io/kwok", &STAGES)?;
+            Ok(fs::write(programs.join("stages.yaml"), stages)?)
         };
         let cache = cache()?;
         let dir = ensure_built(&CONTROL_PLANE, &cache, &finish, progress)?;
@@ -231,6 +252,50 @@ impl NodeTools {
     }
 }
 
+/// Karpenter with its provider of simulated nodes, ready to run.
+#[derive(Clone, Debug)]
+pub struct AutoscalerTools {
+    dir: PathBuf,
+}
+
+impl AutoscalerTools {
+    /// As [`Tools::ensure`], for Karpenter.
+    ///
+    /// # Errors
+    /// As for [`Tools::ensure`].
+    pub fn ensure(progress: &dyn Fn(&str)) -> Result<Self> {
+        let finish = |module: &Path, programs: &Path| {
+            // The main package is called as its provider.
+            fs::rename(programs.join("kwok"), programs.join("karpenter"))?;
+            let definitions = documents(module, "sigs.k8s.io/karpenter", &DEFINITIONS)?;
+            Ok(fs::write(programs.join("definitions.yaml"), definitions)?)
+        };
+        let dir = ensure_built(&AUTOSCALER, &cache()?, &finish, progress)?;
+        Ok(Self { dir })
+    }
+
+    /// The release that is built, such as `v1.14.1`.
+    ///
+    /// # Panics
+    /// Never for the `go.mod` of this crate (a test reads it).
+    #[must_use]
+    pub fn version() -> &'static str {
+        required_version(AUTOSCALER_GO_MOD, "sigs.k8s.io/karpenter").expect("go.mod requires it")
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> PathBuf {
+        self.dir.join("karpenter")
+    }
+
+    /// The definitions of its kinds.
+    #[must_use]
+    pub fn definitions(&self) -> PathBuf {
+        self.dir.join("definitions.yaml")
+    }
+}
+
 /// Writes a line of progress to standard error, past the capture of the test harness: a build of
 /// minutes must not look like a hang.
 pub fn to_stderr(line: &str) {
@@ -248,17 +313,18 @@ pub(crate) fn cache() -> Result<PathBuf> {
     std::path::absolute(&dir).with_context(|| format!("cannot use the cache {}", dir.display()))
 }
 
-/// kwok's stages as one file, from its module.
-fn stages(module: &Path) -> Result<String> {
+/// Files of a module that `module` requires, as one file of YAML.
+fn documents(module: &Path, of: &str, files: &[&str]) -> Result<String> {
     let mut command = go(module);
-    command.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"]);
-    let dir = command::text(&mut command).context("cannot find kwok's module")?;
+    command.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", of]);
+    let dir =
+        command::text(&mut command).with_context(|| format!("cannot find the module {of}"))?;
     let dir = Path::new(dir.trim());
-    let texts = STAGES.map(|stage| {
-        let path = dir.join(stage);
+    let texts = files.iter().map(|file| {
+        let path = dir.join(file);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     });
-    Ok(texts.into_iter().collect::<Result<Vec<_>>>()?.join("\n---\n"))
+    Ok(texts.collect::<Result<Vec<_>>>()?.join("\n---\n"))
 }
 
 #[cfg(test)]
@@ -273,7 +339,8 @@ mod tests {
         assert!(oldest < newest, "{oldest:?} {newest:?}");
         let of_nodes = required_version(NODES_GO_MOD, "k8s.io/kubernetes");
         assert_eq!(of_nodes, Some(Kubernetes::Newest.version()));
-        for go_mod in [GO_MOD, NODES_GO_MOD] {
+        assert!(build::numbers(&AutoscalerTools::version()[1..]) >= vec![1, 14]);
+        for go_mod in [GO_MOD, NODES_GO_MOD, AUTOSCALER_GO_MOD] {
             assert!(build::numbers(build::directive(go_mod, "go").unwrap()) >= vec![1, 26]);
         }
     }

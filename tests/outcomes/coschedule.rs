@@ -5,7 +5,7 @@
 //! One control plane serves all of these tests, each in namespaces and on nodes of its own.
 
 pub(crate) mod group;
-mod pipeline;
+pub(crate) mod pipeline;
 
 /// The author's own affinity, tolerations and node selectors.
 pub(crate) mod constraints;
@@ -94,7 +94,11 @@ pub(crate) async fn start_with(
             .value("policy.coschedule.gracePeriod", &format!("{}s", GRACE_PERIOD.as_secs()))
             .value("policy.coschedule.groupTTL", "3s")
     };
-    let mut world = World::start_with(options, quick).await?;
+    with_tekton(World::start_with(options, quick).await?).await
+}
+
+/// Adds the volumes and Tekton of the testbed.
+pub(crate) async fn with_tekton(mut world: World) -> Result<World> {
     world.helpers.push(Box::new(Volumes::start(&world.client).await?));
     // Tekton is installed after stowplan, which must notice it.
     world.helpers.push(Box::new(Tekton::start(&world.client).await?));

@@ -24,6 +24,7 @@ mod certificates;
 mod cluster;
 mod controller;
 mod coschedule;
+mod elastic;
 mod katalyst;
 mod memory;
 mod mpi;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Part::Lone("memory::many_and_large_objects_fit_into_the_memory_limit", || {
             Box::pin(memory::many_and_large_objects_fit_into_the_memory_limit())
         }),
+        Part::Suite(elastic::suite()),
         Part::Suite(streams_jobs::suite()),
         Part::Suite(certificates::suite()),
         Part::Suite(cluster::suite()),

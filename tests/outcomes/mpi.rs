@@ -3,7 +3,7 @@
 //! The pods run nothing (kwok reports them as Ready); what runs is tested on real nodes, in the testbed.
 //! One control plane serves all of these tests, each in a namespace of its own.
 
-mod cluster;
+pub(crate) mod cluster;
 
 /// Clusters of each form, from their creation to their end.
 pub(crate) mod life;

@@ -136,8 +136,10 @@ fn build(
     }
 
     progress(&format!(
-        "building Kubernetes {} ({}); the first build takes several minutes, later starts need none",
-        required_version(recipe.go_mod(), "k8s.io/kubernetes").unwrap_or_default(),
+        "building {}{} ({}); the first build takes several minutes, later starts need none",
+        recipe.of,
+        required_version(recipe.go_mod(), "k8s.io/kubernetes")
+            .map_or_else(String::new, |version| format!(" of Kubernetes {version}")),
         recipe.programs.join(", "),
     ));
     let begun = Instant::now();

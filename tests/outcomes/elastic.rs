@@ -1,0 +1,62 @@
+//! Clusters that grow: pods that wait for a node get one from Karpenter, and it is of the right size.
+//!
+//! The real Karpenter runs, with its provider of simulated nodes, so these cases are not part of a plain
+//! `cargo test`: `STOWPLAN_AUTOSCALER=1` adds those that end within seconds, `STOWPLAN_AUTOSCALER=all` all of
+//! them. The policy is the default one: what a user waits for, they wait for.
+
+mod lane;
+
+/// Groups of pods, with and without Tekton.
+pub(crate) mod groups;
+/// Pods with host constraints, and MPI clusters.
+pub(crate) mod hosts;
+/// Many runs at once, and nodes that are removed again.
+pub(crate) mod long;
+
+use anyhow::Result;
+use testbed::control_plane::Options;
+use testbed::karpenter;
+use testbed::tools::Kubernetes;
+
+use crate::coschedule;
+use crate::harness::{Case, Suite, cases};
+use crate::world::World;
+
+const CASES: &[Case] = cases! { elastic,
+    groups:
+        a_run_gets_one_node, a_run_on_an_empty_cluster_gets_one_node,
+        a_task_that_is_larger_than_the_node, a_task_that_is_larger_than_all_nodes,
+        an_isolated_run_gets_a_node_of_its_own, a_job_beside_a_deployment,
+        the_node_is_in_the_zone_of_the_claim;
+    hosts: elements_apart, an_element_alone, workers_and_their_launcher;
+};
+
+const LONG: &[Case] = cases! { elastic,
+    long:
+        thirty_runs_at_once, a_group_keeps_its_node_between_two_tasks,
+        a_task_is_not_evicted_to_save_a_node;
+};
+
+/// On a control plane of its own: Karpenter answers every pod that waits for a node.
+pub(crate) fn suite() -> Suite {
+    let cases = match std::env::var("STOWPLAN_AUTOSCALER").as_deref() {
+        Ok("all") => [CASES, LONG].concat(),
+        Ok("" | "0") | Err(_) => Vec::new(),
+        Ok(_) => CASES.to_vec(),
+    };
+    Suite {
+        cases,
+        alone: Vec::new(),
+        at_once: 4,
+        kubernetes: Kubernetes::Newest,
+        start: || Box::pin(start()),
+    }
+}
+
+async fn start() -> Result<World> {
+    let options = Options { nodes: coschedule::nodes(), ..Options::default() };
+    let world =
+        coschedule::with_tekton(World::start_with(options, |install| install).await?).await?;
+    karpenter::start(&world.plane).await?;
+    Ok(world)
+}

@@ -1,0 +1,64 @@
+//! What takes minutes: many runs at once, and nodes that Karpenter would remove.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use futures::future::try_join_all;
+use serde_json::json;
+
+use super::lane::Lane;
+use crate::world::{World, same};
+
+/// Prints how long the runs take with stowplan and without it: docs/autoscalers.md has the figures.
+pub(crate) async fn thirty_runs_at_once(world: Arc<World>) -> Result<()> {
+    for mode in ["workspaces", "disabled"] {
+        let lane = Lane::new(&world, &format!("thirty-{mode}"), &["1000"; 2], "Never").await?;
+        let names: Vec<_> = (0..30).map(|number| format!("ci-{number}")).collect();
+        let started = Instant::now();
+        for name in &names {
+            lane.space
+                .created(&lane.run(name, mode, &[("a", "1", "20s"), ("b", "1500m", "20s")]))
+                .await?;
+        }
+        try_join_all(names.iter().map(|name| lane.space.succeeded(name))).await?;
+        let seconds = started.elapsed().as_secs();
+        let nodes = lane.grown().await?;
+        eprintln!("thirty runs, {mode}: {seconds} s, {} new nodes", nodes.len());
+        if mode != "disabled" {
+            for name in &names {
+                lane.space.together(&format!("{name}-")).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The node of the group has nothing to do for longer than after which Karpenter removes it.
+pub(crate) async fn a_group_keeps_its_node_between_two_tasks(world: Arc<World>) -> Result<()> {
+    let lane = Lane::new(&world, "gap", &[], "20s").await?;
+    let mut run = lane.run(
+        "ci",
+        "workspaces",
+        &[("one", "1", "1s"), ("between", "3", "90s"), ("two", "1", "1s")],
+    );
+    // It uses no workspace, so it is on a node of its own.
+    run["spec"]["pipelineSpec"]["tasks"][1]["workspaces"] = json!([]);
+    run["spec"]["pipelineSpec"]["tasks"][1]["taskSpec"]["workspaces"] = json!([]);
+    lane.space.created(&run).await?;
+    lane.space.succeeded("ci").await?;
+    let [one, two] = ["ci-one-pod", "ci-two-pod"].map(|name| lane.space.node_of(name));
+    same(&one.await?, &two.await?)
+}
+
+/// A large node is of little use once its large task has ended, but a small one still runs there.
+pub(crate) async fn a_task_is_not_evicted_to_save_a_node(world: Arc<World>) -> Result<()> {
+    let lane = Lane::new(&world, "save", &[], "20s").await?;
+    let mut run = lane.run("ci", "workspaces", &[("big", "6", "10s"), ("long", "1", "120s")]);
+    run["spec"]["pipelineSpec"]["tasks"][1]["runAfter"] = json!([]);
+    lane.space.created(&run).await?;
+    lane.space.ran("ci").await?;
+    let shapes = lane.grown().await?;
+    ensure!(shapes.len() <= 1, "{shapes:?}");
+    Ok(())
+}
