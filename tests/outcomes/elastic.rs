@@ -26,7 +26,7 @@ const CASES: &[Case] = cases! { elastic,
     groups:
         a_run_gets_one_node, a_run_on_an_empty_cluster_gets_one_node,
         a_task_that_is_larger_than_the_node, a_task_that_is_larger_than_all_nodes,
-        an_isolated_run_gets_a_node_of_its_own, a_job_beside_a_deployment,
+        an_isolated_run_gets_a_node_of_its_own, two_deployments_of_a_group,
         the_node_is_in_the_zone_of_the_claim;
     hosts: elements_apart, an_element_alone, workers_and_their_launcher;
 };

@@ -13,7 +13,7 @@ use crate::coschedule::pipeline::LAB;
 use crate::world::{Space, World, is_gated, node, settled};
 
 /// The label of placeholders, on the StatefulSet and its pod.
-const PLACEHOLDER: &str = "stowplan.dev/placeholder";
+pub(crate) const PLACEHOLDER: &str = "stowplan.dev/placeholder";
 /// The annotation of the pods of a group without Tekton.
 pub(crate) const GROUP: &str = "stowplan.dev/coschedule-group";
 /// The label of members.

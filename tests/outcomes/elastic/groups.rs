@@ -19,7 +19,7 @@ const THREE: [(&str, &str, &str); 3] =
 
 pub(crate) async fn a_run_gets_one_node(world: Arc<World>) -> Result<()> {
     for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
-        let lane = Lane::new(&world, &format!("full-{mode}"), &["100"], "Never").await?;
+        let lane = Lane::new(&world, &format!("full-{mode}"), &[100], "Never").await?;
         lane.space.created(&lane.run("ci", mode, &THREE)).await?;
         lane.space.ran("ci").await?;
         same(&lane.grown().await?, &vec!["small".to_owned()])?;
@@ -37,7 +37,7 @@ pub(crate) async fn a_run_on_an_empty_cluster_gets_one_node(world: Arc<World>) -
 /// Karpenter sees the placeholder, which reserves room for the second task, and the task itself, which waits
 /// without a gate: it makes one node for both.
 pub(crate) async fn a_task_that_is_larger_than_the_node(world: Arc<World>) -> Result<()> {
-    let lane = Lane::new(&world, "larger", &["2000"], "Never").await?;
+    let lane = Lane::new(&world, "larger", &[2000], "Never").await?;
     lane.space
         .created(&lane.run("ci", "workspaces", &[("one", "500m", "1s"), ("two", "3", "1s")]))
         .await?;
@@ -46,14 +46,14 @@ pub(crate) async fn a_task_that_is_larger_than_the_node(world: Arc<World>) -> Re
 }
 
 pub(crate) async fn a_task_that_is_larger_than_all_nodes(world: Arc<World>) -> Result<()> {
-    let lane = Lane::new(&world, "largest", &["2000", "2000"], "Never").await?;
+    let lane = Lane::new(&world, "largest", &[2000, 2000], "Never").await?;
     lane.space.created(&lane.run("ci", "workspaces", &[("big", "6", "1s")])).await?;
     lane.space.ran("ci").await?;
     same(&lane.grown().await?, &vec!["large".to_owned()])
 }
 
 pub(crate) async fn an_isolated_run_gets_a_node_of_its_own(world: Arc<World>) -> Result<()> {
-    let lane = Lane::new(&world, "isolated", &["2000"], "Never").await?;
+    let lane = Lane::new(&world, "isolated", &[2000], "Never").await?;
     let mode = "isolate-pipelinerun";
     lane.space.created(&lane.run("first", mode, &[("one", "1", "40s")])).await?;
     lane.space.in_phase("first-one-pod", "Running").await?;
@@ -64,8 +64,8 @@ pub(crate) async fn an_isolated_run_gets_a_node_of_its_own(world: Arc<World>) ->
     same(&lane.grown().await?, &vec!["medium".to_owned()])
 }
 
-pub(crate) async fn a_job_beside_a_deployment(world: Arc<World>) -> Result<()> {
-    let lane = Lane::new(&world, "native", &["100"], "Never").await?;
+pub(crate) async fn two_deployments_of_a_group(world: Arc<World>) -> Result<()> {
+    let lane = Lane::new(&world, "native", &[100], "Never").await?;
     let mut shared = claim("shared", WAITING, "ReadWriteOnce");
     shared["metadata"]["annotations"] = json!({GROUP: "g"});
     lane.space.created(&shared).await?;
@@ -88,7 +88,7 @@ pub(crate) async fn a_job_beside_a_deployment(world: Arc<World>) -> Result<()> {
 
 /// A claim that is bound in a zone whose node is full, with room in the other zone.
 pub(crate) async fn the_node_is_in_the_zone_of_the_claim(world: Arc<World>) -> Result<()> {
-    let lane = Lane::new(&world, "zone", &["200", "2000"], "Never").await?;
+    let lane = Lane::new(&world, "zone", &[200, 2000], "Never").await?;
     lane.space.created(&claim("data", WAITING, "ReadWriteOnce")).await?;
     // It is provisioned where its first pod is.
     let more = json!({"spec": {

@@ -18,7 +18,7 @@ fn of(lane: &str, name: &str, cpu: &str, annotations: &[(&str, &str)]) -> Value 
 }
 
 pub(crate) async fn elements_apart(world: Arc<World>) -> Result<()> {
-    let lane = Lane::new(&world, "apart", &["2000"; 3], "Never").await?;
+    let lane = Lane::new(&world, "apart", &[2000; 3], "Never").await?;
     let names = ["a", "b", "c", "d", "e"];
     for name in names {
         lane.space.pod(&of("apart", name, "500m", &[("host-exlocation", "apart")])).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn elements_apart(world: Arc<World>) -> Result<()> {
 }
 
 pub(crate) async fn an_element_alone(world: Arc<World>) -> Result<()> {
-    let lane = Lane::new(&world, "alone", &["2000"; 2], "Never").await?;
+    let lane = Lane::new(&world, "alone", &[2000; 2], "Never").await?;
     let mut taken = Vec::new();
     for name in ["a", "b"] {
         taken.push(lane.space.node_of_new(&of("alone", name, "1500m", &[])).await?);
@@ -46,7 +46,7 @@ pub(crate) async fn an_element_alone(world: Arc<World>) -> Result<()> {
 }
 
 pub(crate) async fn workers_and_their_launcher(world: Arc<World>) -> Result<()> {
-    let lane = Lane::new(&world, "mpi", &["100"], "Never").await?;
+    let lane = Lane::new(&world, "mpi", &[100], "Never").await?;
     let here = |mut workload: Value, cpu: &str| {
         let spec = &mut workload["spec"]["template"]["spec"];
         spec["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});

@@ -12,6 +12,7 @@ use testbed::control_plane::NodeSpec;
 use testbed::karpenter::{POOL, node_pool};
 use testbed::volumes::WAITING;
 
+use crate::coschedule::group::PLACEHOLDER;
 use crate::coschedule::pipeline::{lasting, task, template};
 use crate::world::{Space, World, node, pod, requesting};
 
@@ -21,9 +22,6 @@ pub(crate) struct Lane {
     name: String,
 }
 
-/// The label of placeholders.
-const PLACEHOLDER: &str = "stowplan.dev/placeholder";
-
 impl Lane {
     /// Makes a namespace, and a node of two CPUs for each item of `free`, which says how many thousandths of
     /// them are free: `base-<name>-0` and so on, in `zone-a` and `zone-b` by turns. Karpenter removes a node
@@ -31,7 +29,7 @@ impl Lane {
     pub(crate) async fn new(
         world: &Arc<World>,
         name: &str,
-        free: &[&str],
+        free: &[u32],
         after: &str,
     ) -> Result<Self> {
         let space = world.namespace(name).await?;
@@ -47,7 +45,7 @@ impl Lane {
         for (spec, free) in specs.iter().zip(free) {
             // On its node, past the scheduler.
             let more = json!({"spec": {"nodeName": spec.name}});
-            let used = format!("{}m", 2000 - free.parse::<u32>()?);
+            let used = format!("{}m", 2000 - free);
             lane.space.pod(&requesting(pod(&format!("fill-{}", spec.name), &more), &used)).await?;
         }
         Ok(lane)

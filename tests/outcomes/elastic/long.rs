@@ -13,7 +13,7 @@ use crate::world::{World, same};
 /// Prints how long the runs take with stowplan and without it: docs/autoscalers.md has the figures.
 pub(crate) async fn thirty_runs_at_once(world: Arc<World>) -> Result<()> {
     for mode in ["workspaces", "disabled"] {
-        let lane = Lane::new(&world, &format!("thirty-{mode}"), &["1000"; 2], "Never").await?;
+        let lane = Lane::new(&world, &format!("thirty-{mode}"), &[1000; 2], "Never").await?;
         let names: Vec<_> = (0..30).map(|number| format!("ci-{number}")).collect();
         let started = Instant::now();
         for name in &names {
@@ -34,7 +34,7 @@ pub(crate) async fn thirty_runs_at_once(world: Arc<World>) -> Result<()> {
     Ok(())
 }
 
-/// The node of the group has nothing to do for longer than after which Karpenter removes it.
+/// The node of the group is idle for longer than Karpenter leaves an idle node alone.
 pub(crate) async fn a_group_keeps_its_node_between_two_tasks(world: Arc<World>) -> Result<()> {
     let lane = Lane::new(&world, "gap", &[], "20s").await?;
     let mut run = lane.run(
