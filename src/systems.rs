@@ -15,6 +15,7 @@ pub(crate) mod idle;
 pub(crate) mod katalyst;
 pub(crate) mod map;
 pub(crate) mod mpi;
+pub(crate) mod pause;
 pub mod plan;
 pub mod policy;
 pub(crate) mod preview;

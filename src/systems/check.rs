@@ -6,6 +6,7 @@
 //! depend on admission. Nothing is decided here: whether a node takes a pod is decided by
 //! [`fit`](super::fit), which the reconcilers use, too.
 
+pub(crate) mod autoscaler;
 pub(crate) mod cluster;
 pub(crate) mod gates;
 pub(crate) mod installation;
@@ -102,6 +103,9 @@ pub(crate) struct Diagnosis {
     /// The message of the scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) scheduler: Option<String>,
+    /// What an autoscaler says about the pod, if it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) autoscaler: Option<String>,
     /// Why the object waits.
     pub(crate) obstacles: Vec<Obstacle>,
     /// The diagnoses of the objects that belong to it.

@@ -36,6 +36,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{Gate, PodOwner, System, Traces};
 use crate::view::Owner;
+use crate::view::resource::STATEFUL_SET;
 
 /// The system.
 pub(crate) const SYSTEM: System = System {
@@ -50,7 +51,7 @@ pub(crate) const SYSTEM: System = System {
     request: Some(member::request),
     claim: Some(claims::request),
     concerns: Some(owner::concerns),
-    traces: Traces { objects: &[(resources::STATEFUL_SET, keys::PLACEHOLDER)], ..Traces::NONE },
+    traces: Traces { objects: &[(STATEFUL_SET, keys::PLACEHOLDER)], ..Traces::NONE },
     needs_controller: true,
     may_concern: Some(|metadata| owner_of_pod(metadata).is_some()),
     pod_owner: Some(owner_of_pod),

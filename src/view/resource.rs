@@ -37,6 +37,14 @@ pub const NAMESPACE: Resource = Resource {
 pub const POD: Resource =
     Resource { group: "", version: "v1", kind: "Pod", plural: "pods", namespaced: true };
 
+pub const STATEFUL_SET: Resource = Resource {
+    group: "apps",
+    version: "v1",
+    kind: "StatefulSet",
+    plural: "statefulsets",
+    namespaced: true,
+};
+
 impl Resource {
     /// `apiVersion` as in objects, such as `apps/v1`.
     #[must_use]

@@ -40,6 +40,9 @@ pub(super) fn read(
                 ("v1", "Pod") => {
                     serde_json::from_value(object).map(|pod| cluster.add_pod(pod)).err()
                 }
+                ("v1", "Event") => {
+                    serde_json::from_value(object).map(|event| cluster.autoscalers.add(event)).err()
+                }
                 ("coordination.k8s.io/v1", "Lease") => serde_json::from_value(object)
                     .map(|lease| add_lease(&lease, &mut cluster))
                     .err(),

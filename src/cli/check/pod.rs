@@ -46,7 +46,7 @@ fn diagnose_as(context: &Context<'_>, name: &Name, pod: &Pod, with_changes: bool
     let mut diagnosis = Diagnosis {
         asked: asked(pod),
         decided: decided(pod, name, context),
-        ..of_pod(pod, &name.namespace)
+        ..of_pod(pod, &name.namespace, context.cluster)
     };
     for report in &mut reports {
         diagnosis.asked.append(&mut report.asked);

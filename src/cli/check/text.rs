@@ -65,6 +65,7 @@ fn write(text: &mut String, diagnosis: &Diagnosis, indent: &str, brief: bool) {
     row("asked", &diagnosis.asked);
     row("decided", &diagnosis.decided);
     row("scheduler", diagnosis.scheduler.as_slice());
+    row("autoscaler", diagnosis.autoscaler.as_slice());
     for Obstacle { what, remedy } in &diagnosis.obstacles {
         row("obstacle", std::slice::from_ref(what));
         if !remedy.is_empty() {

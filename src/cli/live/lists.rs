@@ -19,6 +19,7 @@ use super::access::Connection;
 use crate::cluster::is_held;
 use crate::controller::lease;
 use crate::systems::TABLES;
+use crate::systems::check::autoscaler::COMPONENTS;
 use crate::view::resource::{NODE, POD};
 use crate::view::table::{Definition, Watch};
 use crate::view::{Kind, Object, Scope, TableType, View};
@@ -338,6 +339,22 @@ impl Lists {
         Unlisted { plural, error: Problem::Request(error), server: self.server.clone() }
     }
 
+    /// Lists the events of autoscalers about pods. Without the right there are none, and a warning.
+    pub(super) async fn list_events(&mut self) -> Result<Vec<core::Event>, Unlisted> {
+        let api: Api<core::Event> = match self.all {
+            true => Api::all(self.client.clone()),
+            false => Api::namespaced(self.client.clone(), &self.namespace),
+        };
+        let mut events = Vec::new();
+        for component in COMPONENTS {
+            let fields = format!("involvedObject.kind=Pod,source={component}");
+            let listed = self.list_fields(&api, "events", None, &fields).await;
+            let listed = self.unless_forbidden(listed, "what autoscalers say is not known")?;
+            events.extend(listed.into_iter().flatten());
+        }
+        Ok(events)
+    }
+
     pub(super) async fn list_pages<K>(
         &self,
         api: &Api<K>,
@@ -347,9 +364,25 @@ impl Lists {
     where
         K: Clone + Debug + DeserializeOwned,
     {
+        self.list_fields(api, plural, selector, "").await
+    }
+
+    async fn list_fields<K>(
+        &self,
+        api: &Api<K>,
+        plural: &'static str,
+        selector: Option<&str>,
+        fields: &str,
+    ) -> Result<Vec<K>, Unlisted>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
         let mut parameters = ListParams::default().limit(PAGE);
         if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
             parameters = parameters.labels(selector);
+        }
+        if !fields.is_empty() {
+            parameters = parameters.fields(fields);
         }
         let mut objects = Vec::new();
         loop {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 
-use crate::kubernetes::is_finished;
+use super::autoscaler::Autoscalers;
+use crate::kubernetes::{is_finished, node_name};
 use crate::systems;
 use crate::systems::fit::{self, Candidate, Check, Obstacle, Question};
 use crate::view::{Resources, Scope, View};
@@ -19,6 +20,7 @@ pub(crate) struct Cluster {
     pub(crate) pods: Vec<Pod>,
     /// The kinds of which all objects are known: only of these an object can be said not to exist.
     pub(crate) known: BTreeSet<String>,
+    pub(crate) autoscalers: Autoscalers,
 }
 
 impl Cluster {
@@ -36,6 +38,12 @@ impl Cluster {
             .into_iter()
             .for_each(|object| self.view.apply(object));
         self.pods.push(pod);
+    }
+
+    /// What an autoscaler says about a pod; `None` if it has a node.
+    pub(crate) fn autoscaler(&self, pod: &Pod) -> Option<String> {
+        let waits = node_name(pod).is_none() && !is_finished(pod);
+        waits.then(|| self.autoscalers.about(pod, &self.view))?
     }
 
     /// Whether nothing is known of nodes.

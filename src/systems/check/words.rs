@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::Diagnosis;
+use super::{Cluster, Diagnosis};
 use crate::kubernetes::{HOSTNAME, condition, node_name};
 use crate::systems::fit::Obstacle;
 
@@ -51,13 +51,14 @@ pub(crate) fn scheduler(pod: &Pod) -> Option<String> {
     Some(format!("{reason} since {}: {message}", since.as_deref().unwrap_or("an unknown time")))
 }
 
-/// The beginning of the diagnosis of a pod: its node, and what the scheduler says.
-pub(crate) fn of_pod(pod: &Pod, namespace: &str) -> Diagnosis {
+/// The beginning of the diagnosis of a pod: its node, and what the scheduler and autoscalers say.
+pub(crate) fn of_pod(pod: &Pod, namespace: &str, cluster: &Cluster) -> Diagnosis {
     let mut diagnosis = Diagnosis {
         kind: "Pod",
         namespace: namespace.to_owned(),
         name: pod.metadata.name.clone().unwrap_or_default(),
         scheduler: scheduler(pod),
+        autoscaler: cluster.autoscaler(pod),
         ..Diagnosis::default()
     };
     diagnosis.placed.extend(node_name(pod).map(|node| format!("node {node}")));

@@ -62,13 +62,6 @@ pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// The value of [`COMPONENT`].
 pub const COMPONENT_VALUE: &str = "affinity-assistant";
 
-/// The annotations by which cluster-autoscaler and Karpenter leave a pod and its node alone, each with
-/// its value.
-pub const KEEPS_NODE: [(&str, &str); 2] = [
-    ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
-    ("karpenter.sh/do-not-disrupt", "true"),
-];
-
 /// The storage class of claims that must never be bound, because the placeholder's own claims
 /// replace them (`volumes: provision`). No other class may be mapped to it.
 pub const PARKED: &str = "stowplan-parked";

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use super::kinds::CoscheduleView as _;
 use super::kinds::member::Member as Row;
 use super::kinds::placeholder::{FIRST, Placeholder};
-use super::resources::{PIPELINE_RUN, STATEFUL_SET};
+use super::resources::PIPELINE_RUN;
 use super::{family, keys};
 use crate::systems::check::Context;
 use crate::systems::map::{Group, Member, Part};
+use crate::view::resource::STATEFUL_SET;
 use crate::view::{Name, View};
 
 /// The kind of a group that pods name by an annotation.

@@ -23,6 +23,7 @@ use crate::systems::coschedule::policy::{Binding, ControllerAbsent, Volumes};
 use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::fit;
 use crate::systems::fit::{Candidate, PodNeeds, Question};
+use crate::systems::pause::KEEPS_NODE;
 use crate::systems::policy::Policy;
 use crate::view::{ControllerState, Key, Name, Owner, View};
 use crate::wire::TextMap;
@@ -335,7 +336,7 @@ impl PodRequest<'_> {
         if !of_task_run || self.policy.coschedule.keep_node_for.length().is_zero() {
             return;
         }
-        for (key, value) in keys::KEEPS_NODE {
+        for (key, value) in KEEPS_NODE {
             if self.pod.annotation(key).is_none() {
                 let value = Some(value.to_owned());
                 self.add_change(joined, Change::Annotation { key, value });

@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::groups::Group;
 use super::keys::{
-    COMPONENT, COMPONENT_VALUE, GROUP, INSTANCE, KEEPS_NODE, MEMBER, MODE, PLACEHOLDER, PLAN,
-    RECORD, SERVED_GROUP, SERVED_RUN,
+    COMPONENT, COMPONENT_VALUE, GROUP, INSTANCE, MEMBER, MODE, PLACEHOLDER, PLAN, RECORD,
+    SERVED_GROUP, SERVED_RUN,
 };
 use super::mode;
 use super::pod_plan::{MOST_EXCLUDED, Nodes, PodPlan, Room};
@@ -23,10 +23,8 @@ use crate::names::is_label_name;
 use crate::systems::coschedule::policy::{
     CoscheduleMode, IsolationScope, Placeholder as PlaceholderPolicy, Requests,
 };
+use crate::systems::pause::{self, KEEPS_NODE};
 use crate::view::{Name, Owner};
-
-/// The user ID of the container if the run does not set one.
-const USER: i64 = 65_532;
 
 /// The fields of a pod template that are copied to the placeholder.
 const COPIED: [&str; 3] = ["tolerations", "imagePullSecrets", "priorityClassName"];
@@ -160,31 +158,14 @@ impl Blueprint<'_> {
         }
         let security = copied("securityContext");
         let user = security.as_ref().and_then(|security| security["runAsUser"].as_i64());
-        let container_security = match windows {
-            true => json!({"runAsNonRoot": true}),
-            false => {
-                let mut context = json!({
-                    "allowPrivilegeEscalation": false,
-                    "capabilities": {"drop": ["ALL"]},
-                    "readOnlyRootFilesystem": true,
-                    "runAsNonRoot": true,
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                });
-                // The run's volumes or the cluster may need the run's own user. Root is not allowed.
-                if user.is_none_or(|user| user == 0) {
-                    context["runAsUser"] = json!(USER);
-                }
-                context
-            }
-        };
         pod.extend(security.map(|security| ("securityContext".to_owned(), security)));
         if let Some(account) = self.service_account {
             pod.insert("serviceAccountName".to_owned(), json!(account));
         }
-        let mut container =
-            json!({"name": COMPONENT_VALUE, "image": policy.image, "args": ["pause"]});
+        // The run's volumes or the cluster may need the run's own user. Root is not allowed.
+        let has_user = user.is_some_and(|user| user != 0);
+        let mut container = pause::container(COMPONENT_VALUE, &policy.image, windows, has_user);
         container["resources"] = resources(plan.room, &policy.requests);
-        container["securityContext"] = container_security;
         container["volumeMounts"] = mounts(&plan.claims, &self.template_names()).into();
         for (key, value) in [
             ("containers", vec![container].into()),

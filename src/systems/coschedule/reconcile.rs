@@ -28,12 +28,12 @@ mod why;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::groups::Leader;
-use super::resources::STATEFUL_SET;
 use crate::policy::Period;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::plan::{Action, Plan, Refusal, Target, Write};
 use crate::systems::policy::Policy;
+use crate::view::resource::STATEFUL_SET;
 use crate::view::{Name, View};
 use carry_out::{PlanBuilder, with_task_runs};
 pub(crate) use demand::joining;

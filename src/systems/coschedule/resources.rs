@@ -32,14 +32,6 @@ pub const STORAGE_CLASS: Resource = Resource {
     plural: "storageclasses",
     namespaced: false,
 };
-/// A StatefulSet.
-pub const STATEFUL_SET: Resource = Resource {
-    group: "apps",
-    version: "v1",
-    kind: "StatefulSet",
-    plural: "statefulsets",
-    namespaced: true,
-};
 
 const fn tekton(kind: &'static str, plural: &'static str) -> Resource {
     Resource { group: super::kinds::tekton::GROUP, version: "v1", kind, plural, namespaced: true }

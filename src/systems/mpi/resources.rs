@@ -10,8 +10,6 @@ pub(crate) const CONFIG_MAP: Resource = core("ConfigMap", "configmaps");
 pub(crate) const SECRET: Resource = core("Secret", "secrets");
 /// A Job.
 pub(crate) const JOB: Resource = in_group("batch", "Job", "jobs");
-/// A StatefulSet.
-pub(crate) const STATEFUL_SET: Resource = in_group("apps", "StatefulSet", "statefulsets");
 /// An EndpointSlice.
 pub(crate) const ENDPOINT_SLICE: Resource =
     in_group("discovery.k8s.io", "EndpointSlice", "endpointslices");

@@ -25,11 +25,11 @@ use crate::systems::coschedule::kinds::placeholder::{FIRST, Placeholder};
 use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::reconcile::{self, Explained, Next};
-use crate::systems::coschedule::resources::STATEFUL_SET;
 use crate::systems::coschedule::{mode, volumes};
 use crate::systems::fit::{PodNeeds, Volumes};
 use crate::systems::policy::Policy;
 use crate::view::Name;
+use crate::view::resource::STATEFUL_SET;
 
 /// A placeholder that exists, or should.
 pub(super) struct Facts<'c> {
@@ -120,6 +120,7 @@ impl<'c> Facts<'c> {
         let Name { namespace, name } = self.name;
         let mut diagnosis = Diagnosis::new(STATEFUL_SET.kind, self.name);
         diagnosis.scheduler = self.pod.and_then(scheduler);
+        diagnosis.autoscaler = self.pod.and_then(|pod| self.cluster.autoscaler(pod));
         diagnosis.placed.extend(self.node().map(|node| format!("node {node}")));
         match (self.pod, self.node()) {
             (None, _) if self.is_made() && self.cluster.knows("Pod") => diagnosis.report(

@@ -258,7 +258,7 @@ impl Run<'_> {
             if !matches!(of, Belonging::Run { name, .. } if name == self.name) {
                 continue;
             }
-            let mut part = of_pod(pod, namespace);
+            let mut part = of_pod(pod, namespace, self.context.cluster);
             let name = Name::new(namespace, &part.name);
             (self.context.pods.report_missing_changes)(self.context, &name, pod, &mut part);
             if part.has_obstacle() {

@@ -12,16 +12,15 @@ use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
     self, annotation, condition, is_finished, label, node_name, scheduled_since,
 };
-use crate::systems::coschedule::keys::{
-    FAILED, GROUP, KEEPS_NODE, MODE, PLACEHOLDER, RECORD, of_run,
-};
+use crate::systems::coschedule::keys::{FAILED, GROUP, MODE, PLACEHOLDER, RECORD, of_run};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::record::Record;
-use crate::systems::coschedule::resources::STATEFUL_SET;
+use crate::systems::pause::KEEPS_NODE;
 use crate::systems::wake::woken;
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::pod::{PODS, all_for_controller};
+use crate::view::resource::STATEFUL_SET;
 use crate::view::resources::Resources;
 use crate::view::rows::{GroupedRow, Rows, TableRow};
 use crate::view::table::Watch;

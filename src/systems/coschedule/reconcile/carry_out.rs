@@ -10,7 +10,7 @@ use super::next::{Decision, Next, Step};
 use super::state::{Facts, State};
 use super::{Why, reason};
 use crate::systems::coschedule::keys::{
-    ASIDE_SINCE, FAILED, IDLE_SINCE, KEEPS_NODE, MEMBER, MISSING_SINCE, PLAN,
+    ASIDE_SINCE, FAILED, IDLE_SINCE, MEMBER, MISSING_SINCE, PLAN,
 };
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
@@ -18,10 +18,12 @@ use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderPod
 use crate::systems::coschedule::placeholder::{mounts, resources, volumes};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::Requests;
-use crate::systems::coschedule::resources::{PIPELINE_RUN, STATEFUL_SET, TASK_RUN};
+use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
+use crate::systems::pause::KEEPS_NODE;
 use crate::systems::plan::operation::{add, remove, test, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::wake;
+use crate::view::resource::STATEFUL_SET;
 use crate::view::resource::{POD, Resource};
 use crate::view::{Name, View};
 

@@ -13,11 +13,12 @@ use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
 use crate::systems::coschedule::kinds::storage::{Claim, PROTECTION};
 use crate::systems::coschedule::policy::CoscheduleMode;
-use crate::systems::coschedule::resources::{CLAIM, STATEFUL_SET};
+use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::coschedule::{family, mode};
 use crate::systems::plan::Write;
 use crate::systems::plan::operation::{remove, test, test_uid};
 use crate::view::Name;
+use crate::view::resource::STATEFUL_SET;
 
 /// Whether a placeholder is kept.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,9 @@ use serde_json::json;
 use super::{Cluster, Planner, reason, target_of};
 use crate::systems::mpi::keys::CLEANED_AFTER;
 use crate::systems::mpi::request::{CleanUp, Role};
-use crate::systems::mpi::resources::STATEFUL_SET;
 use crate::systems::plan::operation::{add, test_uid};
 use crate::systems::plan::{Action, Event, Write};
+use crate::view::resource::STATEFUL_SET;
 
 impl<'v> Planner<'v> {
     /// Stops the workers of a cluster whose launchers have all ended.

@@ -16,7 +16,7 @@ use crate::view::{Name, Owner};
 impl Facts<'_> {
     /// A pod of the group.
     pub(in crate::systems::coschedule::check) fn diagnose_member(&self, pod: &Pod) -> Diagnosis {
-        let mut diagnosis = of_pod(pod, &self.name.namespace);
+        let mut diagnosis = of_pod(pod, &self.name.namespace, self.cluster);
         if node_name(pod).is_none() && !is_finished(pod) {
             gates::report_foreign(&mut diagnosis, pod);
             self.report_outside(&mut diagnosis, pod);

@@ -3,11 +3,11 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::Decider;
-use crate::systems::coschedule::keys::KEEPS_NODE;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::reconcile::desired::ends;
 use crate::systems::coschedule::reconcile::duration;
+use crate::systems::pause::KEEPS_NODE;
 
 impl Decider<'_, '_> {
     /// Decides whether the annotations of the placeholder's pod that autoscalers read change. Values that

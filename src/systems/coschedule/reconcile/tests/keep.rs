@@ -1,17 +1,18 @@
 //! Autoscalers leave the node of a group alone while it has work to do, and for a time while it waits.
 
 use super::*;
+use crate::systems::pause::KEEPS_NODE;
 
 const PERIOD: i64 = 600;
 
 /// The annotations of the placeholder's pod that autoscalers read.
 fn kept(world: &World, of: &str) -> [Value; 2] {
     let pod = world.get("Pod", &world.placeholder_pod(of));
-    keys::KEEPS_NODE.map(|(key, _)| pod["metadata"]["annotations"][key].clone())
+    KEEPS_NODE.map(|(key, _)| pod["metadata"]["annotations"][key].clone())
 }
 
 fn own() -> [Value; 2] {
-    keys::KEEPS_NODE.map(|(_, value)| json!(value))
+    KEEPS_NODE.map(|(_, value)| json!(value))
 }
 
 const NONE: [Value; 2] = [Value::Null, Value::Null];
@@ -47,7 +48,7 @@ fn a_member_that_waits_keeps_the_node_no_longer_than_the_period() {
 #[test]
 fn values_of_others_stay() {
     let mut world = with_period(begun(&["n1"]));
-    let (key, _) = keys::KEEPS_NODE[0];
+    let (key, _) = KEEPS_NODE[0];
     let pod = world.placeholder_pod("run");
     world.annotate("Pod", &pod, key, "true").settle(SOON);
     assert_eq!(kept(&world, "run"), [json!("true"), own()[1].clone()]);

@@ -1,0 +1,81 @@
+//! What autoscalers say about pods that wait, in their events.
+
+use std::collections::{BTreeSet, HashMap};
+
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::kubernetes::gates;
+use crate::view::{Name, View};
+
+/// The components of autoscalers, as their events name them.
+pub(crate) const COMPONENTS: [&str; 2] = ["cluster-autoscaler", "karpenter"];
+
+/// The label of a node that Karpenter has made.
+const OF_KARPENTER: &str = "karpenter.sh/nodepool";
+
+/// What autoscalers have said.
+#[derive(Debug, Default)]
+pub(crate) struct Autoscalers {
+    /// The last event about each pod.
+    last: HashMap<Name, Statement>,
+    /// The components of which there are events.
+    seen: BTreeSet<&'static str>,
+}
+
+/// An event about a pod.
+#[derive(Debug)]
+struct Statement {
+    /// The pod's UID.
+    uid: String,
+    at: Option<Timestamp>,
+    text: String,
+}
+
+impl Autoscalers {
+    /// Adds an event, if an autoscaler has written it about a pod.
+    pub(crate) fn add(&mut self, event: Event) {
+        let pod = event.involved_object;
+        let source = event.source.and_then(|source| source.component);
+        let source = source.or(event.reporting_component).unwrap_or_default();
+        let component = COMPONENTS.into_iter().find(|component| *component == source);
+        let (Some(component), Some("Pod")) = (component, pod.kind.as_deref()) else { return };
+        self.seen.insert(component);
+        let in_series = event.series.and_then(|series| series.last_observed_time);
+        let times = [in_series.map(|time| time.0), event.event_time.map(|time| time.0)];
+        let at = event.last_timestamp.map(|time| time.0);
+        let at = times.into_iter().flatten().chain(at).max();
+        let name =
+            Name::new(pod.namespace.as_deref().unwrap_or("default"), &pod.name.unwrap_or_default());
+        if self.last.get(&name).is_some_and(|known| known.at > at) {
+            return;
+        }
+        let reason = event.reason.unwrap_or_default();
+        let when = at.map(|at| format!(" at {at}")).unwrap_or_default();
+        let text = format!("{component}: {reason}{when}: {}", event.message.unwrap_or_default());
+        self.last.insert(name, Statement { uid: pod.uid.unwrap_or_default(), at, text });
+    }
+
+    /// Returns what an autoscaler has said last about a pod that waits, or why autoscalers ignore it.
+    pub(crate) fn about(&self, pod: &Pod, view: &View) -> Option<String> {
+        let gate = gates(pod).next();
+        if let Some(gate) = gate.filter(|_| self.has_any(view)) {
+            return Some(format!("ignores the pod while the gate {gate} holds it"));
+        }
+        let metadata = &pod.metadata;
+        let namespace = metadata.namespace.as_deref().unwrap_or("default");
+        let statement = self.last.get(&Name::new(namespace, metadata.name.as_deref()?))?;
+        // It may be about an earlier pod of this name.
+        let is_of_pod = metadata.uid.as_deref().is_none_or(|uid| uid == statement.uid);
+        is_of_pod.then(|| statement.text.clone())
+    }
+
+    /// Whether the cluster has an autoscaler, as far as can be seen.
+    fn has_any(&self, view: &View) -> bool {
+        let is_of_karpenter = |node: &crate::view::Node| {
+            let details = node.details.as_deref();
+            details.is_some_and(|details| details.labels.contains_key(OF_KARPENTER))
+        };
+        !self.seen.is_empty() || view.nodes().any(|(_, node)| is_of_karpenter(node))
+    }
+}
