@@ -67,6 +67,7 @@ use streams::api::{host_pool, streams_job};
 use streams::kinds::companions::Companions;
 use streams::kinds::host_pool::HostPools;
 use streams::kinds::node_marks::NodeMarks;
+use streams::kinds::scaling::{ScalingPods, ScalingSets};
 use streams::kinds::streams_job::StreamsJobs;
 use streams::kinds::streams_pod::StreamsPods;
 use validation::Validation;
@@ -293,6 +294,8 @@ tables![
     MpiPods,
     NumaPods,
     StreamsPods,
+    ScalingSets,
+    ScalingPods,
     Companions,
     PlaceholderPods,
     Members,

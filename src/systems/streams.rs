@@ -44,6 +44,7 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::policy::Compat;
 use crate::view::View;
+use crate::view::resource::STATEFUL_SET;
 
 use request::Request;
 use token::Token;
@@ -65,7 +66,7 @@ pub(crate) const SYSTEM: System = System {
     traces: Traces {
         node_labels: Some(keys::POOL_LABEL_PREFIX),
         taints: &keys::EXCLUSIVE_TAINTS,
-        objects: &[],
+        objects: &[(STATEFUL_SET, keys::SCALING)],
     },
     needs_controller: false,
     may_concern: Some(|metadata| label(metadata, keys::JOB).is_some()),

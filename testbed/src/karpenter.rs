@@ -59,17 +59,24 @@ pub async fn start(plane: &ControlPlane) -> Result<PathBuf> {
     plane.start_program("karpenter", "env".as_ref(), &arguments)
 }
 
-/// Creates a NodePool: Karpenter makes nodes with the label [`POOL`] of this value. It removes a node that is
-/// empty or little used for `after`, such as `30s`; or `Never`.
+/// Creates a NodePool: Karpenter makes nodes with the label [`POOL`] of this value, and with these `labels`. It
+/// removes a node that is empty or little used for `after`, such as `30s`; or `Never`.
 ///
 /// # Errors
 /// The pool is refused.
-pub fn node_pool(plane: &ControlPlane, name: &str, after: &str) -> Result<()> {
+pub fn node_pool(
+    plane: &ControlPlane,
+    name: &str,
+    labels: &[(&str, &str)],
+    after: &str,
+) -> Result<()> {
+    let mut all = json!({POOL: name});
+    labels.iter().for_each(|(key, value)| all[*key] = json!(value));
     let pool = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name},
         "spec": {
             "template": {
-                "metadata": {"labels": {POOL: name}},
+                "metadata": {"labels": all},
                 "spec": {
                     "expireAfter": "720h",
                     "nodeClassRef": {

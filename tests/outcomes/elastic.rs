@@ -2,7 +2,7 @@
 //!
 //! The real Karpenter runs, with its provider of simulated nodes, so these cases are not part of a plain
 //! `cargo test`: `STOWPLAN_AUTOSCALER=1` adds those that end within seconds, `STOWPLAN_AUTOSCALER=all` all of
-//! them. The policy is the default one: what a user waits for, they wait for.
+//! them. The policy is the default one, but for `streams.unmet: wait`: what a user waits for, they wait for.
 
 mod lane;
 
@@ -14,7 +14,7 @@ pub(crate) mod hosts;
 pub(crate) mod long;
 
 use anyhow::Result;
-use testbed::control_plane::Options;
+use testbed::control_plane::{Install, Options};
 use testbed::karpenter;
 use testbed::tools::Kubernetes;
 
@@ -28,7 +28,9 @@ const CASES: &[Case] = cases! { elastic,
         a_task_that_is_larger_than_the_node, a_task_that_is_larger_than_all_nodes,
         an_isolated_run_gets_a_node_of_its_own, two_deployments_of_a_group,
         the_node_is_in_the_zone_of_the_claim;
-    hosts: elements_apart, an_element_alone, workers_and_their_launcher;
+    hosts:
+        a_job_that_lacks_nodes, a_pool_that_lacks_nodes, elements_apart, an_element_alone,
+        workers_and_their_launcher;
 };
 
 const LONG: &[Case] = cases! { elastic,
@@ -55,8 +57,8 @@ pub(crate) fn suite() -> Suite {
 
 async fn start() -> Result<World> {
     let options = Options { nodes: coschedule::nodes(), ..Options::default() };
-    let world =
-        coschedule::with_tekton(World::start_with(options, |install| install).await?).await?;
+    let unmet = |install: Install| install.value("policy.streams.unmet", "wait");
+    let world = coschedule::with_tekton(World::start_with(options, unmet).await?).await?;
     karpenter::start(&world.plane).await?;
     Ok(world)
 }

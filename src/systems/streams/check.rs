@@ -6,6 +6,7 @@ mod job;
 mod node;
 mod pod;
 mod pool;
+mod scaling;
 
 pub(super) use node::check as check_node;
 pub(super) use pod::check as check_pod;

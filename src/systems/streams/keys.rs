@@ -3,6 +3,7 @@
 pub(crate) use crate::systems::streams::kinds::host_pool::{
     EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT, EXCLUSIVE_TAINTS, FORMER_EXCLUSIVE_TAINT, POOL_LABEL_PREFIX,
 };
+pub(crate) use crate::systems::streams::kinds::scaling::{SCALES_FOR, SCALING};
 pub(crate) use crate::systems::streams::kinds::streams_pod::{
     COLOCATION_PREFIX as COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT,
 };

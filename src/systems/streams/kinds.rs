@@ -4,6 +4,7 @@
 pub(crate) mod companions;
 pub mod host_pool;
 pub(crate) mod node_marks;
+pub(crate) mod scaling;
 pub mod streams_job;
 pub mod streams_pod;
 
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 use crate::view::{Name, View};
 use host_pool::{HostPool, HostPools};
 use node_marks::{Marks, NodeMarks};
+use scaling::{ScalingPod, ScalingPods, ScalingSet, ScalingSets};
 use streams_job::{StreamsJob, StreamsJobs};
 use streams_pod::{PodDetails, StreamsPods};
 
@@ -30,6 +32,12 @@ pub(crate) trait StreamsView {
     /// The Streams pods whose details are kept: all of them in the controller's View, none
     /// elsewhere.
     fn pods(&self) -> impl Iterator<Item = (&Name, &PodDetails)>;
+
+    /// The StatefulSets of scaling pods. Only in the controller's View.
+    fn scaling_sets(&self) -> impl Iterator<Item = (&Name, &ScalingSet)>;
+
+    /// The pods of such a StatefulSet, sorted by name.
+    fn scaling_pods(&self, set: &Name) -> impl Iterator<Item = (&Name, &ScalingPod)>;
 
     /// The bound Streams pods that have not ended: the name, the job, and the node.
     fn running_pods(&self) -> impl Iterator<Item = (&Name, Option<&str>, &str)>;
@@ -87,6 +95,16 @@ impl StreamsView for View {
 
     fn pods(&self) -> impl Iterator<Item = (&Name, &PodDetails)> {
         self.table::<StreamsPods>().into_iter().flat_map(StreamsPods::iter)
+    }
+
+    fn scaling_sets(&self) -> impl Iterator<Item = (&Name, &ScalingSet)> {
+        self.table::<ScalingSets>().into_iter().flat_map(ScalingSets::iter)
+    }
+
+    fn scaling_pods(&self, set: &Name) -> impl Iterator<Item = (&Name, &ScalingPod)> {
+        self.table::<ScalingPods>().into_iter().flat_map(move |table| {
+            table.index().get(set).filter_map(|name| table.get_key_value(name))
+        })
     }
 
     fn running_pods(&self) -> impl Iterator<Item = (&Name, Option<&str>, &str)> {

@@ -51,6 +51,9 @@ pub struct Streams {
     pub compat: Compat,
     /// What becomes of a StreamsJob, or of a pod in a HostPool, that only lacks nodes.
     pub unmet: Unmet,
+    /// The most pods by which the controller asks an autoscaler for the nodes of one StreamsJob or HostPool that
+    /// waits for nodes (`unmet: wait`); 0: it does not ask.
+    pub max_scaling_pods: u32,
     /// How long a pod may be unschedulable on the node that its job reserves for it before the controller
     /// looks for another node; at least a second.
     #[schemars(schema_with = "form::second")]
@@ -85,6 +88,7 @@ impl Default for Streams {
             enabled: true,
             compat: Compat::default(),
             unmet: Unmet::default(),
+            max_scaling_pods: 32,
             grace_period: Period::from_secs(30),
         }
     }

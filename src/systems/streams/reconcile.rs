@@ -1,10 +1,12 @@
 //! Plans the changes that the controller makes for Streams: it judges each job as a whole, allocates
 //! nodes to pools, creates the pools of jobs, holds the pods of jobs to the nodes that are reserved for
-//! them, and wakes pods that the scheduler does not try again.
+//! them, asks autoscalers for the nodes that are missing, and wakes pods that the scheduler does not try
+//! again.
 
 pub(crate) mod jobs;
 mod pods;
 mod pools;
+mod scaling;
 mod wake;
 mod wholes;
 
@@ -18,10 +20,11 @@ use crate::view::View;
 #[must_use]
 pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let wholes = wholes::Wholes::new(view, policy, now);
-    let mut plan = pools::plan(view, policy, &wholes, now);
+    let (mut plan, pools) = pools::plan(view, policy, &wholes, now);
     plan.extend(jobs::plan(view, policy, &wholes, now));
     plan.extend(pods::plan(view, policy, now));
     plan.extend(wake::plan(view, now));
+    plan.extend(scaling::plan(view, policy, &wholes, &pools));
     wholes.recheck_at.into_iter().for_each(|at| plan.recheck_by(at));
     plan
 }

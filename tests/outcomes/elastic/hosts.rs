@@ -8,13 +8,63 @@ use testbed::karpenter::POOL;
 
 use super::lane::Lane;
 use crate::mpi::cluster::{launcher, worker_set};
-use crate::world::{World, element, requesting, same};
+use crate::world::{World, element, job, of_job, of_operator, requesting, same, settled};
 
 /// An element of the job `job`, which may use the nodes of a lane.
 fn of(lane: &str, name: &str, cpu: &str, annotations: &[(&str, &str)]) -> Value {
     let mut pod = requesting(element("job", name, annotations), cpu);
     pod["spec"]["nodeSelector"] = json!({POOL: lane});
     pod
+}
+
+/// The job has more elements to keep apart than there are nodes with its tag: none runs before all can.
+pub(crate) async fn a_job_that_lacks_nodes(world: Arc<World>) -> Result<()> {
+    let lane = Lane::new(&world, "job", &[2000; 2], "Never").await?;
+    let names = ["a", "b", "c", "d"];
+    let apart = |name: &&str| {
+        of_operator(name, json!({"host": {"pool": "Here"}, "hostExlocation": ["apart"]}))
+    };
+    let elements: Vec<_> = names.iter().map(apart).collect();
+    let pools = json!([{"name": "Here", "tags": ["job"]}]);
+    lane.space
+        .created(&job("trades", &json!({"pools": pools, "processingElements": elements})))
+        .await?;
+    for name in names {
+        lane.space.pod(&requesting(of_job("trades", name), "1500m")).await?;
+    }
+    let mut nodes = Vec::new();
+    for name in names {
+        nodes.push(lane.space.node_of(&format!("trades-{name}")).await?);
+    }
+    nodes.sort();
+    nodes.dedup();
+    ensure!(nodes.len() == names.len(), "{nodes:?}");
+    asks_no_more(&lane).await?;
+    same(&lane.grown().await?, &vec!["small".to_owned(); 2])
+}
+
+/// A pool with a size gets its nodes, all at once.
+pub(crate) async fn a_pool_that_lacks_nodes(world: Arc<World>) -> Result<()> {
+    let lane = Lane::new(&world, "pool", &[2000], "Never").await?;
+    lane.space.host_pool("fast", json!({"size": 3, "tags": ["pool"]})).await?;
+    let names = ["a", "b", "c"];
+    for name in names {
+        // Of another kind than the others of the lane: they may select no node.
+        let pod = element("job", name, &[("host-pool", "fast"), ("host-exlocation", "x")]);
+        lane.space.pod(&requesting(pod, "1500m")).await?;
+    }
+    for name in names {
+        lane.space.node_of(name).await?;
+    }
+    asks_no_more(&lane).await?;
+    same(&lane.grown().await?, &vec!["small".to_owned(); 2])
+}
+
+/// The pods that asked for nodes are gone.
+async fn asks_no_more(lane: &Lane) -> Result<()> {
+    let asking = async || Ok(lane.space.living("streams.stowplan.dev/scaling").await?.len());
+    settled("no pod asks for a node", asking, |count| *count == 0).await?;
+    Ok(())
 }
 
 pub(crate) async fn elements_apart(world: Arc<World>) -> Result<()> {

@@ -16,6 +16,9 @@ use crate::coschedule::group::PLACEHOLDER;
 use crate::coschedule::pipeline::{lasting, task, template};
 use crate::world::{Space, World, node, pod, requesting};
 
+/// The label of the nodes of a lane by which HostPools find them; its value is the lane's name.
+const TAG: &str = "streams.ibm.com/hostpool";
+
 /// A namespace whose pods select nodes of their own, with the name of the case.
 pub(crate) struct Lane {
     pub(crate) space: Space,
@@ -33,12 +36,12 @@ impl Lane {
         after: &str,
     ) -> Result<Self> {
         let space = world.namespace(name).await?;
-        node_pool(&world.plane, name, after)?;
+        node_pool(&world.plane, name, &[(TAG, name)], after)?;
         let lane = Self { space, name: name.to_owned() };
         let spec = |index: usize| {
             let zone = ["zone-a", "zone-b"][index % 2];
             let node = NodeSpec::new(&format!("base-{name}-{index}")).zone(zone).label(POOL, name);
-            node.capacity("cpu", "2").capacity("memory", "4Gi")
+            node.label(TAG, name).capacity("cpu", "2").capacity("memory", "4Gi")
         };
         let specs: Vec<_> = (0..free.len()).map(spec).collect();
         world.plane.add_nodes(&specs).await?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::conditions::{job_remedy, report_conditions};
-use super::pool;
+use super::{pool, scaling};
 use crate::api::condition::{READY, Status, find};
 use crate::kubernetes::label;
 use crate::systems::check::words::counted;
@@ -79,6 +79,9 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
         .map(|(pool, _)| pool)
         .collect();
     pools.sort();
+    if let Some(job) = job {
+        diagnosis.parts.extend(scaling::diagnose(context, namespace, &job.identity.uid));
+    }
     diagnosis.parts.extend(pools.into_iter().filter_map(|pool| pool::diagnose(context, pool)));
     diagnosis.parts.extend(pods.into_iter().filter_map(|pod| {
         let name = Name::new(namespace, pod.metadata.name.as_deref()?);

@@ -1,6 +1,7 @@
 //! Why a HostPool is not ready.
 
 use super::conditions::{pool_remedy, report_conditions};
+use super::scaling;
 use crate::systems::check::words::{SEE_CONTROLLER, node_remedy};
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::fit::{self, Obstacle, PodNeeds, Question};
@@ -36,6 +37,7 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> 
             diagnosis.report(what, remedy);
         }
     }
+    diagnosis.parts = scaling::diagnose(context, &name.namespace, &pool.identity.uid);
     Some(diagnosis)
 }
 

@@ -184,6 +184,34 @@ pub(crate) fn judge<'v>(
     Judged::Possible(Plan { pools: pools.collect(), reserved })
 }
 
+/// A node that does not exist, and with which a job could be placed.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct MissingNode {
+    /// The elements on it, by their indices in the spec.
+    pub(crate) elements: Vec<usize>,
+    /// The pools of which it is a member, by their indices in the spec.
+    pub(crate) pools: Vec<usize>,
+    /// Whether it must have no other pods of jobs.
+    pub(crate) is_alone: bool,
+}
+
+/// Returns the nodes that have to be made before a job can be placed; `None`: more nodes would not help.
+///
+/// # Errors
+/// The search has ended without an answer.
+pub(crate) fn find_missing_nodes(
+    name: &Name,
+    job: &StreamsJob,
+    sites: &Sites<'_>,
+    fixed: &Fixed<'_>,
+) -> Result<Option<Vec<MissingNode>>, Exhausted> {
+    let Ok(spec) = &job.spec else { return Ok(None) };
+    let fixed = Fixed { with_more_nodes: true, ..fixed.clone() };
+    let frame = Frame::new(name, job, spec, sites, &fixed);
+    let found = solve(&frame.problem, &mut Budget::new(STEPS))?;
+    Ok(found.map(|witness| frame.missing_nodes(&witness)))
+}
+
 /// Whether the job could be placed if there were more nodes, with all tags and without any pods.
 #[must_use]
 pub(crate) fn is_possible_with_more(
@@ -192,11 +220,8 @@ pub(crate) fn is_possible_with_more(
     sites: &Sites<'_>,
     fixed: &Fixed<'_>,
 ) -> bool {
-    let Ok(spec) = &job.spec else { return false };
-    let fixed = Fixed { with_more_nodes: true, ..fixed.clone() };
-    let frame = Frame::new(name, job, spec, sites, &fixed);
     // Without an answer nothing says that nodes would not help.
-    solve(&frame.problem, &mut Budget::new(STEPS)).map_or(true, |found| found.is_some())
+    find_missing_nodes(name, job, sites, fixed).map_or(true, |found| found.is_some())
 }
 
 /// Whether a finding is about nodes that the cluster does not have now.

@@ -170,6 +170,11 @@ impl PendingPod {
         }
     }
 
+    /// The sum of its requests.
+    pub(crate) fn requests(&self) -> &Resources {
+        &self.requests
+    }
+
     /// What it requires of its node, but for the name of a node in its required node affinity.
     pub(crate) fn needs(&self) -> PodNeeds<'_> {
         let selector = self.node_selector.iter();

@@ -69,6 +69,15 @@ struct Pool<'v> {
     holder: Option<(&'v Name, Hold)>,
 }
 
+/// The nodes that a pool lacks.
+#[derive(Debug)]
+pub(super) struct PoolLack<'v> {
+    pub(super) name: &'v Name,
+    pub(super) pool: &'v HostPool,
+    /// The number of nodes that would have to be made.
+    pub(super) missing: usize,
+}
+
 impl<'v> Pool<'v> {
     /// The node that the placement of its whole job has for a member.
     fn planned_node(&self, index: u32) -> Option<&'v str> {
@@ -110,13 +119,14 @@ impl Pool<'_> {
     }
 }
 
-/// Plans the changes for all HostPools, and for the marks of nodes.
+/// Plans the changes for all HostPools, and for the marks of nodes. Returns also which nodes pools lack that
+/// belong to no job.
 pub(super) fn plan<'v>(
     view: &'v View,
     policy: &Policy,
     wholes: &'v Wholes<'v>,
     now: Timestamp,
-) -> Plan {
+) -> (Plan, Vec<PoolLack<'v>>) {
     let pools = find_live_pools(view, wholes);
     let mut inventory = Inventory::new(view, policy);
     let lingering = find_lingering_nodes(&pools, &inventory);
@@ -137,7 +147,13 @@ pub(super) fn plan<'v>(
     for (index, node) in inventory.nodes.iter().enumerate() {
         plan.actions.extend(plan_node(index, node, wanted.get(&index), &owners, &inventory, now));
     }
-    plan
+    let of_no_job = pools.iter().zip(&drafts).filter(|(pool, _)| pool.pool.job.is_none());
+    let lack = |(pool, draft): (&Pool<'v>, &Draft<'_>)| PoolLack {
+        name: pool.name,
+        pool: pool.pool,
+        missing: draft.missing,
+    };
+    (plan, of_no_job.map(lack).collect())
 }
 
 /// The number of nodes of each namespace that keep the taint of a pool which has them no more: the

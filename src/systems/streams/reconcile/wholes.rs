@@ -17,7 +17,7 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::job::check::check;
 use crate::systems::streams::job::sites::Sites;
 use crate::systems::streams::job::whole::{
-    Fixed, Judged, Plan, is_searched, judge, lacks_only_nodes,
+    Fixed, Judged, MissingNode, Plan, find_missing_nodes, is_searched, judge, lacks_only_nodes,
 };
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
@@ -43,6 +43,8 @@ pub(super) struct Whole<'v> {
     is_searched: bool,
     /// Whether the plan leaves a node because a pod found no room there.
     pub(super) is_moved: bool,
+    /// The nodes that have to be made, if the job waits for some.
+    pub(super) missing: Vec<MissingNode>,
 }
 
 impl Whole<'_> {
@@ -239,6 +241,10 @@ impl<'v> Judging<'_, 'v, '_> {
             match judged {
                 Judged::Possible(plan) => whole.plan = Some(plan),
                 Judged::Impossible(finding) => {
+                    if wait && lacks_only_nodes(&finding) {
+                        let missing = find_missing_nodes(name, job, sites, &fixed);
+                        whole.missing = missing.ok().flatten().unwrap_or_default();
+                    }
                     whole.findings.push(finding);
                     whole.is_searched = true;
                 }

@@ -325,8 +325,8 @@ fn suspended(users: &Users<'_>) {
 fn scaled(users: &Users<'_>) {
     let Users { controller, .. } = users;
     let scale = |further| end("/spec/replicas", &json!(0), further);
-    let only = "the controller changes only StatefulSets with the label stowplan.dev/placeholder, \
-                and scales workers of MPI clusters to 0";
+    let only = "the controller changes only StatefulSets with the label stowplan.dev/placeholder \
+                or streams.stowplan.dev/scaling, and scales workers of MPI clusters to 0";
     for set in ["statefulset/mpi-plain", "statefulset/mpi-launchers"] {
         controller.may_not_patch(set, &scale(None), only);
     }

@@ -317,7 +317,7 @@ pub(super) fn changed(mut document: Value, changes: &[(&str, Value)]) -> Value {
 
 fn placeholders(Users { admin, controller }: &Users<'_>) {
     let mark = "the controller changes only StatefulSets with the label stowplan.dev/placeholder";
-    let runs = "a placeholder runs only stowplan's own pause";
+    let runs = "placeholders and scaling pods run only stowplan's own pause";
     let other = json!({"name": "b", "image": "stowplan:0.1.0"});
     let exec = json!({"exec": {"command": ["sh"]}});
     for (pointer, value, why) in [
@@ -357,6 +357,27 @@ fn placeholders(Users { admin, controller }: &Users<'_>) {
     controller.may_not_patch(name, &image, runs);
     let label = remove("/metadata/labels/stowplan.dev~1placeholder");
     controller.may_not_patch(name, &label, mark);
+
+    // The pods that ask an autoscaler for nodes.
+    let scaling = "stowplan-scaling-abcdefabcd";
+    let label = "/metadata/labels/streams.stowplan.dev~1scaling";
+    let set = |changes: &[(&str, Value)]| {
+        let own = [
+            ("/metadata/name", json!(scaling)),
+            ("/metadata/labels", json!({"streams.stowplan.dev/scaling": scaling})),
+            ("/spec/replicas", json!(3)),
+        ];
+        placeholder(&[&own, changes].concat())
+    };
+    controller.may_not_create(&set(&[(label, json!("other"))]), mark);
+    controller.may_not_create(&set(&[("/metadata/name", json!("web"))]), mark);
+    let command = "/spec/template/spec/containers/0/command";
+    controller.may_not_create(&set(&[(command, json!(["sh"]))]), runs);
+    controller.may_create(&set(&[]));
+    let scaling = format!("statefulset/{scaling}");
+    controller.may_patch(&scaling, &add("/spec/replicas", &json!(4)));
+    controller.may_not_patch(&scaling, &remove(label), mark);
+    controller.may(&format!("delete {scaling} --wait=false"));
 
     // One that a user has created.
     let mut own = placeholder(&[("/metadata/name", json!("web")), ("/metadata/labels", json!({}))]);

@@ -9,13 +9,14 @@ use units::FrameUnits;
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::api::streams_job::{Enforcement, StreamsJobSpec};
 use crate::systems::streams::job::sites::{Sites, State};
+use crate::systems::streams::job::whole::MissingNode;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, to_usize};
 use crate::systems::streams::kinds::node_marks::tag;
 use crate::systems::streams::kinds::streams_job::closure::{self, Location};
 use crate::systems::streams::kinds::streams_job::{Closure, StreamsJob};
 use crate::systems::streams::resolve::{Resolved, resolve};
-use crate::systems::streams::witness::{Class, Classes, Place, Pool, Problem};
+use crate::systems::streams::witness::{Class, Classes, Place, Pool, Problem, Witness};
 use crate::view::{Name, View};
 
 /// What is fixed already about a job.
@@ -198,6 +199,34 @@ impl<'f, 'v> Frame<'f, 'v> {
             }
             Nodes::None => None,
         }
+    }
+}
+
+impl Frame<'_, '_> {
+    /// The nodes of a placement that do not exist.
+    pub(super) fn missing_nodes(&self, witness: &Witness) -> Vec<MissingNode> {
+        let mut missing: BTreeMap<Place, MissingNode> = BTreeMap::new();
+        let mut of = |place: &Place, add: &dyn Fn(&mut MissingNode)| {
+            if self.node(*place).is_none() {
+                add(missing.entry(*place).or_default());
+            }
+        };
+        for (number, members) in witness.pools.iter().enumerate() {
+            let (pool, is_alone) = (self.pools[number], self.problem.pools[number].exclusive);
+            for place in members.values() {
+                of(place, &|node| {
+                    node.pools.push(pool);
+                    node.is_alone |= is_alone;
+                });
+            }
+        }
+        for (number, place) in witness.units.iter().enumerate() {
+            of(place, &|node| {
+                node.elements.extend(&self.elements[number]);
+                node.is_alone |= self.problem.units[number].alone;
+            });
+        }
+        missing.into_values().collect()
     }
 }
 

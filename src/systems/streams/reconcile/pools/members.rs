@@ -55,6 +55,8 @@ pub(super) struct Draft<'v> {
     pub(super) events: Vec<Event>,
     /// Whether the nodes of all reserved members are marked, so that the members become Ready.
     pub(super) promoted: bool,
+    /// The number of nodes that would have to be made.
+    pub(super) missing: usize,
 }
 
 impl<'v> Draft<'v> {
@@ -164,6 +166,7 @@ impl<'v> Draft<'v> {
                 lack.format_needs(&choice, 0, kept);
             }
         }
+        self.missing = lack.missing;
         self.shortfall = lack.into_shortfall(limit);
     }
 
@@ -387,6 +390,8 @@ struct Lack {
     ineligible: Vec<String>,
     /// The number of nodes that are needed, and of those that are eligible.
     needs: String,
+    /// The number of nodes that are needed and not eligible.
+    missing: usize,
 }
 
 impl Lack {
@@ -402,7 +407,8 @@ impl Lack {
     /// `released`.
     fn format_needs(&mut self, choice: &Choice<'_>, kept: usize, released: usize) {
         let need = self.vacant.len() + self.fresh;
-        if need > 0 && matches!(choice, Choice::Free { .. }) {
+        if let (1.., Choice::Free { eligible, .. }) = (need, choice) {
+            self.missing = need.saturating_sub(eligible.len() + released);
             let nodes = if need == 1 { "node" } else { "nodes" };
             let other = if kept > 0 { "more " } else { "" };
             self.needs = format!("needs {need} {other}{nodes}, {}", choice.format_counts(released));

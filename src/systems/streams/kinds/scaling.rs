@@ -1,0 +1,123 @@
+//! Scaling pods: they ask an autoscaler for the nodes that a StreamsJob or a HostPool waits for. Those with
+//! equal requirements are the pods of one StatefulSet.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::kubernetes::{controller, is_finished, label, node_name};
+use crate::view::index::Sets;
+use crate::view::pod::{PODS, all_for_controller};
+use crate::view::resource::STATEFUL_SET;
+use crate::view::rows::{GroupedRow, Rows, TableRow};
+use crate::view::table::Watch;
+use crate::view::{Identity, Kind, Name, Scope};
+
+/// The label of such a StatefulSet and of its pods; its value is the name of the StatefulSet.
+pub(crate) const SCALING: &str = "streams.stowplan.dev/scaling";
+
+/// The label of the same; its value is the UID of the object that waits. Its scaling pods are on different nodes.
+pub(crate) const SCALES_FOR: &str = "streams.stowplan.dev/scales-for";
+
+/// What the names of these StatefulSets begin with.
+pub(crate) const NAME_PREFIX: &str = "stowplan-scaling-";
+
+/// A StatefulSet of scaling pods.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct ScalingSet {
+    pub identity: Identity,
+    /// The UID of the object that owns it, and waits.
+    pub owner: Box<str>,
+    /// The number of pods that it should have.
+    pub replicas: i32,
+}
+
+/// A scaling pod.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct ScalingPod {
+    pub identity: Identity,
+    /// The name of its StatefulSet.
+    pub set: Box<str>,
+    /// The node that it is bound to.
+    pub node: Option<Box<str>>,
+}
+
+/// Returns the label [`SCALING`] of an object.
+fn scaling(metadata: &ObjectMeta) -> Option<&str> {
+    label(metadata, SCALING).filter(|of| of.starts_with(NAME_PREFIX))
+}
+
+static SETS: Kind = Kind::built_in(STATEFUL_SET);
+
+/// The table of these StatefulSets.
+pub(crate) type ScalingSets = Rows<ScalingSet>;
+
+impl TableRow for ScalingSet {
+    type Object = StatefulSet;
+    type Index = ();
+    const KIND: &'static Kind = &SETS;
+    const COUNTED_AS: Option<&'static str> = None;
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        match scope {
+            Scope::Controller => vec![Watch { store: STATEFUL_SET.plural, selector: "".into() }],
+            Scope::Admission | Scope::File => Vec::new(),
+        }
+    }
+
+    fn from_object(set: &StatefulSet, scope: Scope) -> Option<Self> {
+        let name = scaling(&set.metadata).filter(|_| scope == Scope::Controller)?;
+        let is_own = set.metadata.name.as_deref() == Some(name);
+        let owner = controller(&set.metadata).filter(|_| is_own)?;
+        let replicas = set.spec.as_ref().and_then(|spec| spec.replicas);
+        Some(Self {
+            identity: Identity::from(&set.metadata),
+            owner: owner.uid.as_str().into(),
+            // As Kubernetes defaults it.
+            replicas: replicas.unwrap_or(1),
+        })
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
+    }
+}
+
+/// The table of scaling pods.
+pub(crate) type ScalingPods = Rows<ScalingPod>;
+
+impl TableRow for ScalingPod {
+    type Object = core::Pod;
+    type Index = Sets<Name>;
+    const KIND: &'static Kind = &PODS;
+    const COUNTED_AS: Option<&'static str> = None;
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        all_for_controller(scope)
+    }
+
+    fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
+        let set = scaling(&pod.metadata).filter(|_| scope == Scope::Controller)?;
+        // Users can set the label.
+        let is_own = controller(&pod.metadata).is_some_and(|of| of.name == set);
+        let is_gone = is_finished(pod) || pod.metadata.deletion_timestamp.is_some();
+        (is_own && !is_gone).then(|| Self {
+            identity: Identity::from(&pod.metadata),
+            set: set.into(),
+            node: node_name(pod).map(Into::into),
+        })
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
+    }
+}
+
+/// The pods are found by their StatefulSet.
+impl GroupedRow for ScalingPod {
+    type Key = Name;
+
+    fn key(&self, name: &Name) -> Option<Name> {
+        Some(Name::new(&name.namespace, &self.set))
+    }
+}

@@ -1,0 +1,385 @@
+//! Asks an autoscaler for the nodes that a StreamsJob or a HostPool waits for (policy `streams.unmet: wait`).
+//!
+//! Autoscalers make nodes for pods that the scheduler cannot place, but the pods of a job wait behind a gate
+//! until all of it can run, and those of a pool with a size require a label that no new node has. So the
+//! controller creates a scaling pod for each missing node: one that requests what the pods there request, on a
+//! node of its own. Each set of equal pods is a StatefulSet, which the job or the pool owns.
+//!
+//! A scaling pod may be bound to a node that exists already. It stays there, so that an autoscaler does not
+//! remove that node, and so that the next one goes elsewhere: as many are created as are bound, beside one for
+//! each missing node. All are deleted once the object is Ready, when its nodes are reserved.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Value, json};
+
+use super::pools::PoolLack;
+use super::wholes::Wholes;
+use crate::api::{self, condition};
+use crate::kubernetes::{HOSTNAME, REQUIRED};
+use crate::names::short_digest;
+use crate::placement::affinity::bound_to;
+use crate::systems::pause::{self, KEEPS_NODE};
+use crate::systems::plan::operation::{replace, test_uid};
+use crate::systems::plan::{Action, Event, Plan, Target, Write};
+use crate::systems::policy::Policy;
+use crate::systems::streams::keys::{
+    EXCLUSIVE_TAINTS, JOB, POOL_LABEL_PREFIX, SCALES_FOR, SCALING,
+};
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::Form;
+use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX};
+use crate::systems::streams::kinds::scaling::{NAME_PREFIX, ScalingSet};
+use crate::systems::streams::kinds::streams_job::StreamsJob;
+use crate::systems::streams::kinds::streams_pod::{APP, APP_VALUE, PendingPod};
+use crate::systems::streams::policy::Unmet;
+use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
+use crate::view::resource::STATEFUL_SET;
+use crate::view::{Identity, Name, Resource, Resources, View};
+
+/// The reason of the event about an object that needs more scaling pods than the policy allows.
+const TOO_MANY: &str = "TooManyScalingPods";
+
+/// An object that waits for nodes, or whose nodes are being reserved.
+struct Waiting<'v> {
+    resource: Resource,
+    name: &'v Name,
+    identity: &'v Identity,
+    /// The missing nodes. `None`: none is missing, but the present scaling pods keep their nodes until these are
+    /// reserved.
+    missing: Option<Vec<NewNode>>,
+}
+
+/// A missing node: what its pods require of it.
+#[derive(Clone, Debug, Default)]
+struct NewNode {
+    requests: Resources,
+    node_selector: BTreeMap<String, String>,
+    /// Node affinity: requirements of labels.
+    expressions: Vec<Value>,
+    /// Those that all of its pods have; `None`: it has no pod yet.
+    tolerations: Option<Vec<Value>>,
+    /// The job whose pods must not be there.
+    job: Option<Box<str>>,
+    /// Whether no pods of jobs may be there.
+    is_alone: bool,
+}
+
+/// Plans the changes of scaling pods.
+pub(super) fn plan(
+    view: &View,
+    policy: &Policy,
+    wholes: &Wholes<'_>,
+    pools: &[PoolLack<'_>],
+) -> Plan {
+    let mut waiting = HashMap::new();
+    if policy.streams.enabled && policy.streams.unmet == Unmet::Wait {
+        let of_jobs = waiting_jobs(view, policy, wholes);
+        for of in of_jobs.into_iter().chain(waiting_pools(view, policy, pools)) {
+            waiting.insert(&*of.identity.uid, of);
+        }
+    }
+    let mut sets: BTreeMap<&Name, &ScalingSet> = view.scaling_sets().collect();
+    let mut plan = Plan::default();
+    let mut objects: Vec<&Waiting<'_>> = waiting.values().collect();
+    objects.sort_unstable_by_key(|of| (of.resource.kind, of.name));
+    for of in objects {
+        match &of.missing {
+            Some(missing) => plan.extend(ask(of, missing, &mut sets, view, policy)),
+            None => sets.retain(|_, set| set.owner != of.identity.uid),
+        }
+    }
+    for (name, set) in sets.into_iter().filter(|(_, set)| !set.identity.deleting) {
+        let target = Target::new(STATEFUL_SET, name, &set.identity.uid);
+        let write = Write::Delete { grace: None, version: None };
+        plan.actions.push(Action::new(target, write, Vec::new()));
+    }
+    plan
+}
+
+/// Asks for the missing nodes of an object. Takes the StatefulSets that it keeps from `sets`.
+fn ask<'v>(
+    of: &Waiting<'_>,
+    missing: &[NewNode],
+    sets: &mut BTreeMap<&'v Name, &'v ScalingSet>,
+    view: &View,
+    policy: &Policy,
+) -> Plan {
+    let mut plan = Plan::default();
+    let mut wanted: BTreeMap<Name, (Value, usize)> = BTreeMap::new();
+    for node in missing {
+        let pod = node.pod(of, policy);
+        let name = format!("{NAME_PREFIX}{}", short_digest(&format!("{}/{pod}", of.identity.uid)));
+        wanted.entry(Name::new(&of.name.namespace, &name)).or_insert((pod, 0)).1 += 1;
+    }
+    for (name, (_, count)) in &mut wanted {
+        let is_bound = |node: &str| view.is_node_ready(node);
+        let pods = view.scaling_pods(name);
+        *count += pods.filter(|(_, pod)| pod.node.as_deref().is_some_and(is_bound)).count();
+    }
+    let all: usize = wanted.values().map(|(_, count)| count).sum();
+    let most = usize::try_from(policy.streams.max_scaling_pods).unwrap_or(usize::MAX);
+    if all > most {
+        sets.retain(|name, _| !wanted.contains_key(*name));
+        let note = format!(
+            "{all} scaling pods would have to ask for its nodes, and the policy streams.maxScalingPods allows {most}"
+        );
+        let target = Target::new(of.resource, of.name, &of.identity.uid);
+        let event = Event { warning: true, reason: TOO_MANY, note };
+        let action = Action::new(target, Write::None, vec![event]).with_lasting(&[TOO_MANY]);
+        // The policy does not want any.
+        plan.actions.extend((most > 0).then_some(action));
+        return plan;
+    }
+    for (name, (pod, count)) in wanted {
+        let replicas = i32::try_from(count).unwrap_or(i32::MAX);
+        match sets.remove(&name) {
+            Some(set) if set.identity.deleting || set.replicas == replicas => {}
+            Some(set) => {
+                let operations =
+                    vec![test_uid(&set.identity.uid), replace(&["spec", "replicas"], replicas)];
+                let target = Target::new(STATEFUL_SET, &name, &set.identity.uid);
+                plan.actions.push(Action::new(target, Write::Patch(operations), Vec::new()));
+            }
+            None => {
+                let document = of.set(&name, &pod, replicas);
+                let target = Target::new(STATEFUL_SET, &name, "");
+                plan.actions.push(Action::new(target, Write::Create(document), Vec::new()));
+            }
+        }
+    }
+    plan
+}
+
+/// The jobs that wait for nodes.
+fn waiting_jobs<'v>(view: &'v View, policy: &Policy, wholes: &Wholes<'_>) -> Vec<Waiting<'v>> {
+    let jobs = view.streams_jobs().filter_map(|(name, job)| Some((name, job, wholes.get(name)?)));
+    let mut waiting = Vec::new();
+    let mut pods: Option<HashMap<(&str, &str, &str), &PendingPod>> = None;
+    for (name, job, whole) in jobs {
+        let is_ready = is_true(&job.status.conditions);
+        if whole.missing.is_empty() && (is_ready || whole.plan.is_none()) {
+            continue;
+        }
+        let resource = STREAMS_JOB;
+        let identity = &job.identity;
+        if whole.missing.is_empty() {
+            waiting.push(Waiting { resource, name, identity, missing: None });
+            continue;
+        }
+        let pods = pods.get_or_insert_with(|| pods_of_elements(view));
+        let missing = whole.missing.iter().filter_map(|node| {
+            let of_element = |element: &usize| {
+                let spec = job.spec.as_ref().ok()?;
+                let element = &*spec.processing_elements.get(*element)?.name;
+                pods.get(&(&*name.namespace, &*name.name, element)).copied()
+            };
+            // What the pods request that do not exist yet is not known.
+            let pods: Vec<_> = node.elements.iter().map(of_element).collect::<Option<_>>()?;
+            let mut new = NewNode { is_alone: node.is_alone, ..NewNode::default() };
+            new.job = Some(name.name.as_ref().into());
+            pods.iter().for_each(|pod| new.add(pod));
+            node.pools.iter().for_each(|pool| new.require_pool(&form(job, *pool), policy));
+            Some(new)
+        });
+        let missing = Some(missing.collect());
+        waiting.push(Waiting { resource, name, identity, missing });
+    }
+    waiting
+}
+
+/// The tags of a pool of a job.
+fn form(job: &StreamsJob, pool: usize) -> Vec<Box<str>> {
+    match job.closure.pools.get(pool).map(|pool| &pool.form) {
+        Some(Ok(Form::Sized(_, tags))) => tags.to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+/// The pods of elements that have no node, by namespace, job and element.
+fn pods_of_elements(view: &View) -> HashMap<(&str, &str, &str), &PendingPod> {
+    let pods = view.pods().filter(|(_, pod)| !pod.finished && !pod.identity.deleting);
+    pods.filter_map(|(name, pod)| {
+        let key = (&*name.namespace, pod.job.as_deref()?, pod.element.as_deref()?);
+        Some((key, pod.pending.as_deref()?))
+    })
+    .collect()
+}
+
+/// The pools without a job that wait for nodes, and for which pods wait: nobody needs the others.
+fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Vec<Waiting<'v>> {
+    let resource = HOST_POOL;
+    let mut waiting = Vec::new();
+    for PoolLack { name, pool, missing } in pools {
+        let (Ok(Form::Sized(_, tags)), Some(hash)) = (&pool.form, pool.hash.as_deref()) else {
+            continue;
+        };
+        let identity = &pool.identity;
+        if *missing == 0 {
+            if !is_true(&pool.status.conditions) {
+                waiting.push(Waiting { resource, name, identity, missing: None });
+            }
+            continue;
+        }
+        let pods = view.pods().filter(|(of, pod)| {
+            let asks = pod.pools.iter().any(|(asked, _)| **asked == *hash);
+            asks && of.namespace == name.namespace && !pod.finished && !pod.identity.deleting
+        });
+        let mut pods: Vec<_> =
+            pods.filter_map(|(name, pod)| Some((pod.pending.as_deref()?, name))).collect();
+        // The largest one.
+        pods.sort_unstable_by_key(|(pod, name)| {
+            let requests = pod.requests();
+            (-requests.milli_cpu, -requests.memory, *name)
+        });
+        let mut new = NewNode { is_alone: pool.exclusive, ..NewNode::default() };
+        let Some(((largest, _), others)) = pods.split_first() else { continue };
+        new.add(largest);
+        let others = others.iter().map(|(pod, _)| pod.requests());
+        new.requests = others.fold(new.requests, |all, of| all.max(of));
+        new.require_pool(tags, policy);
+        waiting.push(Waiting { resource, name, identity, missing: Some(vec![new; *missing]) });
+    }
+    waiting
+}
+
+/// Returns whether the condition Ready is True.
+fn is_true(conditions: &[condition::Condition]) -> bool {
+    let ready = condition::find(conditions, condition::READY);
+    ready.is_some_and(|ready| ready.status == condition::Status::True)
+}
+
+impl NewNode {
+    /// Adds what a pod requires.
+    fn add(&mut self, pod: &PendingPod) {
+        let needs = pod.needs();
+        self.requests = self.requests.plus(pod.requests());
+        let selector = needs.node_selector.iter();
+        self.node_selector
+            .extend(selector.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        // Alternatives are left out: the pod may then be bound to a node that does not help.
+        let terms = needs.node_terms.as_deref().filter(|terms| bound_to(terms).is_none());
+        if let Some([term]) = terms {
+            let of_labels = term
+                .match_expressions
+                .iter()
+                .flatten()
+                .filter(|of| !of.key.starts_with(POOL_LABEL_PREFIX) && of.key != HOSTNAME);
+            for expression in of_labels.map(|of| json!(of)) {
+                if !self.expressions.contains(&expression) {
+                    self.expressions.push(expression);
+                }
+            }
+        }
+        let tolerations = needs
+            .tolerations
+            .iter()
+            .filter(|of| !of.key.as_deref().is_some_and(|key| EXCLUSIVE_TAINTS.contains(&key)));
+        let tolerations: Vec<Value> = tolerations.map(|of| json!(of)).collect();
+        match &mut self.tolerations {
+            Some(all) => all.retain(|of| tolerations.contains(of)),
+            none => *none = Some(tolerations),
+        }
+    }
+
+    /// Requires what the policy and a pool with these tags require of members.
+    fn require_pool(&mut self, tags: &[Box<str>], policy: &Policy) {
+        self.node_selector.extend(policy.host_pools.node_selector.clone());
+        match tags {
+            [tag] => _ = self.node_selector.insert(TAG_KEY.to_owned(), tag.to_string()),
+            tags => {
+                let exists =
+                    |tag: &str| json!({"key": format!("{TAG_PREFIX}{tag}"), "operator": "Exists"});
+                self.expressions.extend(tags.iter().map(AsRef::as_ref).map(exists));
+            }
+        }
+    }
+
+    /// Returns the specification of the pod that asks for it.
+    fn pod(&self, of: &Waiting<'_>, policy: &Policy) -> Value {
+        let placeholder = &policy.coschedule.placeholder;
+        let near = |selector: Value, namespaces: &Value| {
+            let mut term = json!({"topologyKey": HOSTNAME, "labelSelector": selector});
+            if !namespaces.is_null() {
+                term["namespaceSelector"] = namespaces.clone();
+            }
+            term
+        };
+        let labelled = |key: &str, value: &str| json!({"matchLabels": {key: value}});
+        let mut apart = vec![near(labelled(SCALES_FOR, &of.identity.uid), &Value::Null)];
+        if let Some(job) = &self.job {
+            apart.push(near(labelled(JOB, job), &Value::Null));
+        }
+        if self.is_alone {
+            let of_job = json!({"matchExpressions": [{"key": JOB, "operator": "Exists"}]});
+            apart.push(near(of_job, &json!({})));
+            apart.push(near(labelled(APP, APP_VALUE), &json!({})));
+        }
+        let mut affinity = json!({"podAntiAffinity": {REQUIRED: apart}});
+        if !self.expressions.is_empty() {
+            let terms = json!([{"matchExpressions": self.expressions}]);
+            affinity["nodeAffinity"] = json!({REQUIRED: {"nodeSelectorTerms": terms}});
+        }
+        let is_windows =
+            self.node_selector.get("kubernetes.io/os").is_some_and(|os| os == "windows");
+        let mut container = pause::container("scaling", &placeholder.image, is_windows, false);
+        container["resources"] = resources(&self.requests.max(&placeholder.requests.amounts()));
+        json!({
+            "nodeSelector": self.node_selector,
+            "tolerations": self.tolerations.as_deref().unwrap_or_default(),
+            "affinity": affinity,
+            "containers": [container],
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "terminationGracePeriodSeconds": 1,
+        })
+    }
+}
+
+impl Waiting<'_> {
+    /// Returns the StatefulSet of this name with so many pods.
+    fn set(&self, name: &Name, pod: &Value, replicas: i32) -> Value {
+        let uid = &*self.identity.uid;
+        let labels = json!({SCALING: *name.name, SCALES_FOR: uid});
+        let keeps_node: BTreeMap<&str, &str> = KEEPS_NODE.into();
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {
+                "name": *name.name,
+                "namespace": *name.namespace,
+                "labels": labels,
+                // Without blockOwnerDeletion, which would require more permissions.
+                "ownerReferences": [{
+                    "apiVersion": api::VERSION,
+                    "kind": self.resource.kind,
+                    "name": *self.name.name,
+                    "uid": uid,
+                    "controller": true,
+                }],
+            },
+            "spec": {
+                "replicas": replicas,
+                "serviceName": "",
+                "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": {SCALING: *name.name}},
+                "template": {"metadata": {"labels": labels, "annotations": keeps_node}, "spec": pod},
+            },
+        })
+    }
+}
+
+/// The resources of a container that requests these. Of extended resources the limit must be the same.
+fn resources(requests: &Resources) -> Value {
+    let others: BTreeMap<&str, String> =
+        requests.other.iter().map(|(name, amount)| (&**name, amount.to_string())).collect();
+    let is_extended = |name: &&str| name.contains('/') || name.starts_with("hugepages-");
+    let limits: BTreeMap<_, _> = others.iter().filter(|(name, _)| is_extended(name)).collect();
+    let mut resources = json!({"requests": others, "limits": limits});
+    resources["requests"]["cpu"] = json!(format!("{}m", requests.milli_cpu));
+    resources["requests"]["memory"] = json!(requests.memory.to_string());
+    resources
+}
+
+#[cfg(test)]
+mod tests;

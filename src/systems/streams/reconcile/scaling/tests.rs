@@ -1,0 +1,280 @@
+use super::*;
+use crate::systems::streams::api::streams_job::Witness;
+use crate::systems::streams::kinds::host_pool;
+use crate::systems::streams::reconcile;
+use crate::systems::test_objects::{node, watch};
+use crate::view::Scope;
+
+const WAIT: &str = "streams: {unmet: wait}";
+
+/// A cluster, and what the controller writes about scaling pods.
+struct World {
+    view: View,
+    policy: Policy,
+}
+
+impl World {
+    /// A cluster of so many nodes with the tag `fast`.
+    fn new(nodes: usize, policy: &str) -> Self {
+        let policy = Policy::from_yaml(policy).unwrap();
+        let mut world = Self { view: View::default(), policy };
+        (0..nodes).for_each(|number| world.join(&format!("n{number}")));
+        world
+    }
+
+    fn put(&mut self, object: Value) {
+        watch(&mut self.view, object, Scope::Controller);
+    }
+
+    /// A node joins.
+    fn join(&mut self, name: &str) {
+        let more = json!({"metadata": {"uid": name, "labels": {TAG_KEY: "fast"}}});
+        self.put(node(name, &more));
+    }
+
+    /// A pod of `job` that waits, behind the gate of its job.
+    fn element(&mut self, job: &str, element: &str, with: &Value) {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": format!("{job}-{element}"), "namespace": "ns", "uid": element,
+                "labels": {"app": "streams", JOB: job, "streams.ibm.com/pe": element},
+            },
+            "spec": {"schedulingGates": [{"name": "stowplan.dev/streams-job"}], "containers": [
+                {"name": "c", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}},
+            ]},
+        });
+        json_patch::merge(&mut pod, with);
+        self.put(pod);
+    }
+
+    /// The job `j` with these elements, which must be apart, on nodes with the tag.
+    fn apart(&mut self, elements: &[&str], status: &Value) {
+        let element = |name: &&str| {
+            let operator =
+                json!({"name": name, "host": {"pool": "Fast"}, "hostExlocation": ["apart"]});
+            json!({"name": name, "operators": [operator]})
+        };
+        let elements: Vec<_> = elements.iter().map(element).collect();
+        self.put(json!({
+            "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
+            "metadata": {"name": "j", "namespace": "ns", "uid": "u", "generation": 1},
+            "spec": {"pools": [{"name": "Fast", "tags": ["fast"]}], "processingElements": elements},
+            "status": status,
+        }));
+    }
+
+    /// The pool `p` of so many nodes with the tag.
+    fn pool(&mut self, size: u32, more: &Value) {
+        let mut pool = json!({
+            "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+            "metadata": {"name": "p", "namespace": "ns", "uid": "pool", "generation": 1},
+            "spec": {"size": size, "tags": ["fast"]},
+        });
+        json_patch::merge(&mut pool, more);
+        self.put(pool);
+    }
+
+    /// A pod that asks for the pool.
+    fn asking(&mut self, name: &str, cpu: &str) {
+        let label = format!("{POOL_LABEL_PREFIX}{}", host_pool::hash("pool"));
+        let terms = json!([{"matchExpressions": [{"key": label, "operator": "Exists"}]}]);
+        self.put(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "ns", "uid": name},
+            "spec": {
+                "nodeSelector": {"lane": name},
+                "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}},
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+            },
+        }));
+    }
+
+    /// The actions on StatefulSets that are planned now.
+    fn actions(&self) -> Vec<Action> {
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let actions = reconcile::plan(&self.view, &self.policy, now).actions;
+        actions.into_iter().filter(|action| action.target.resource == STATEFUL_SET).collect()
+    }
+
+    /// Carries out what is planned: `+2` for a new StatefulSet of two pods, `=3` for one that gets three,
+    /// `-` for one that is deleted. The pods of the new ones wait.
+    fn settle(&mut self) -> Vec<String> {
+        let mut done = Vec::new();
+        for action in self.actions() {
+            let Target { namespace, name, .. } = &action.target;
+            let name = Name::new(namespace, name);
+            match action.write {
+                Write::Create(mut set) => {
+                    done.push(format!("+{}", set["spec"]["replicas"]));
+                    set["metadata"]["uid"] = json!(*name.name);
+                    self.put(set);
+                }
+                Write::Patch(operations) => {
+                    let known = self.view.scaling_sets().find(|(of, _)| **of == name).unwrap().1;
+                    let json_patch::PatchOperation::Replace(replace) = &operations[1] else {
+                        panic!("{operations:?}");
+                    };
+                    done.push(format!("={}", replace.value));
+                    let mut labels = json!({SCALING: *name.name});
+                    labels[SCALES_FOR] = json!(*known.owner);
+                    let set = json!({
+                        "apiVersion": "apps/v1", "kind": "StatefulSet",
+                        "metadata": {
+                            "name": *name.name, "namespace": "ns", "uid": *name.name, "labels": labels,
+                            "ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "o", "uid": *known.owner, "controller": true}],
+                        },
+                        "spec": {
+                            "replicas": replace.value, "serviceName": "", "selector": {}, "template": {},
+                        },
+                    });
+                    self.put(set);
+                }
+                Write::Delete { .. } => {
+                    done.push("-".to_owned());
+                    self.view.forget(&STATEFUL_SET, &name);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        done
+    }
+
+    /// The pod of the only StatefulSet with this number is bound to a node.
+    fn bind(&mut self, number: u32, node: &str) {
+        let set = self.view.scaling_sets().next().unwrap().0.name.to_string();
+        self.put(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": format!("{set}-{number}"), "namespace": "ns", "labels": {SCALING: set},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": set, "uid": set, "controller": true}],
+            },
+            "spec": {"nodeName": node, "containers": []},
+        }));
+    }
+}
+
+#[track_caller]
+fn done(world: &mut World, expected: &[&str]) {
+    assert_eq!(world.settle(), expected);
+    assert_eq!(world.actions().len(), 0, "it has settled");
+}
+
+#[test]
+fn a_job_asks_for_the_nodes_that_are_missing() {
+    let mut world = World::new(2, WAIT);
+    world.apart(&["a", "b", "c", "d"], &json!(null));
+    done(&mut world, &[]);
+    for element in ["a", "b", "c", "d"] {
+        world.element("j", element, &json!({}));
+    }
+    done(&mut world, &["+2"]);
+    // On nodes that exist they are of no use, but there they keep others away.
+    world.bind(0, "n0");
+    done(&mut world, &["=3"]);
+    world.bind(1, "n1");
+    done(&mut world, &["=4"]);
+    // The View may show the pod before its node.
+    world.bind(2, "new-0");
+    done(&mut world, &[]);
+    world.join("new-0");
+    done(&mut world, &[]);
+    world.bind(3, "new-1");
+    world.join("new-1");
+    // Not before the nodes are reserved.
+    done(&mut world, &[]);
+    let ready = json!({"conditions": [
+        {"type": "Ready", "status": "True", "reason": "PoolsReady", "message": "", "observedGeneration": 1,
+         "lastTransitionTime": "2026-01-01T00:00:00Z"},
+    ], "witness": Witness::new(Vec::new(), "2026-01-01T00:00:00Z".parse().unwrap())});
+    world.apart(&["a", "b", "c", "d"], &ready);
+    done(&mut world, &["-"]);
+}
+
+#[test]
+fn a_scaling_pod_requires_what_the_pods_require() {
+    let mut world = World::new(0, WAIT);
+    world.apart(&["a", "b"], &json!(null));
+    let requirement = |key: &str| json!({"key": key, "operator": "Exists"});
+    let terms = json!([{"matchExpressions": [requirement("gpu"), requirement(HOSTNAME)]}]);
+    let exclusive = json!({"key": EXCLUSIVE_TAINTS[0], "operator": "Exists"});
+    let more = json!({"spec": {
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "spot", "operator": "Exists"}, exclusive],
+        "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}},
+    }});
+    world.element("j", "a", &more);
+    world.element("j", "b", &more);
+    let actions = world.actions();
+    let [Action { write: Write::Create(set), .. }] = &*actions else { panic!("{actions:?}") };
+    let pod = &set["spec"]["template"]["spec"];
+    assert_eq!(pod["nodeSelector"], json!({"disk": "ssd"}));
+    assert_eq!(pod["tolerations"], json!([{"key": "spot", "operator": "Exists"}]));
+    let terms = &pod["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"];
+    assert_eq!(*terms, json!([{"matchExpressions": [requirement("gpu")]}]));
+    let requests = &pod["containers"][0]["resources"]["requests"];
+    assert_eq!(*requests, json!({"cpu": "2000m", "memory": "1073741824"}));
+    assert_eq!(set["metadata"]["ownerReferences"][0]["uid"], "u");
+}
+
+#[test]
+fn a_pool_asks_for_nodes_if_pods_wait_for_it() {
+    let mut world = World::new(1, WAIT);
+    world.pool(3, &json!({}));
+    done(&mut world, &[]);
+    world.asking("p1", "1");
+    done(&mut world, &["+2"]);
+    // Each node has room for the largest one.
+    world.asking("p2", "3");
+    done(&mut world, &["+2", "-"]);
+    let actions = world.view.scaling_sets().count();
+    assert_eq!(actions, 1);
+    world.join("new-0");
+    done(&mut world, &["=1"]);
+    world.join("new-1");
+    // Its nodes are being reserved.
+    done(&mut world, &[]);
+    world.view.forget(&HOST_POOL, &Name::new("ns", "p"));
+    done(&mut world, &["-"]);
+}
+
+#[test]
+fn the_pods_of_an_exclusive_pool_ask_for_nodes_without_pods_of_jobs() {
+    let mut world = World::new(0, WAIT);
+    world.pool(1, &json!({"spec": {"exclusivity": "Exclusive"}}));
+    world.asking("p1", "1");
+    let actions = world.actions();
+    let [Action { write: Write::Create(set), .. }] = &*actions else { panic!("{actions:?}") };
+    let pod = &set["spec"]["template"]["spec"];
+    assert_eq!(pod["nodeSelector"], json!({TAG_KEY: "fast", "lane": "p1"}));
+    let apart = pod["affinity"]["podAntiAffinity"][REQUIRED].as_array().unwrap();
+    assert_eq!(apart.len(), 3, "its own, and those of all jobs by either label: {apart:?}");
+}
+
+#[test]
+fn nothing_is_asked_for_that_the_policy_does_not_allow() {
+    let with = |policy: &str| {
+        let mut world = World::new(1, policy);
+        world.pool(3, &json!({}));
+        world.asking("p1", "1");
+        world
+    };
+    for policy in
+        ["", "streams: {unmet: wait, maxScalingPods: 0}", "streams: {unmet: wait, enabled: false}"]
+    {
+        done(&mut with(policy), &[]);
+    }
+    let mut world = with("streams: {unmet: wait, maxScalingPods: 2}");
+    done(&mut world, &["+2"]);
+    // A third one would be needed. Those that there are stay.
+    world.bind(0, "n0");
+    done(&mut world, &[]);
+    let pools = world.view.host_pools().map(|(name, pool)| PoolLack { name, pool, missing: 2 });
+    let pools: Vec<_> = pools.collect();
+    let actions = plan(&world.view, &world.policy, &Wholes::default(), &pools).actions;
+    let [Action { events, .. }] = &*actions else { panic!("{actions:?}") };
+    assert_eq!((events[0].reason, actions[0].target.resource), (TOO_MANY, HOST_POOL));
+    // An administrator turns it off.
+    world.policy = Policy::from_yaml("").unwrap();
+    done(&mut world, &["-"]);
+}
