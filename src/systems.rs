@@ -50,6 +50,7 @@ use coschedule::kinds::pipeline::Pipelines;
 use coschedule::kinds::pipeline_run::PipelineRuns;
 use coschedule::kinds::placeholder::{PlaceholderPods, Placeholders};
 use coschedule::kinds::storage::{Claims, StorageClasses, Volumes};
+use coschedule::kinds::task::Tasks;
 use coschedule::kinds::task_run::TaskRuns;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
@@ -281,6 +282,7 @@ tables![
     TaskRuns,
     PipelineRuns,
     Pipelines,
+    Tasks,
     Claims,
     Volumes,
     StorageClasses,

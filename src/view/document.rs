@@ -68,6 +68,15 @@ impl Document {
         }
     }
 
+    /// A string or a number as text.
+    pub(crate) fn scalar(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Text(text) => Some(Cow::Borrowed(text)),
+            Self::Number(number) => Some(Cow::Owned(number.to_string())),
+            _ => None,
+        }
+    }
+
     /// All strings, of this value and of those in it.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         let mut unvisited = vec![self];

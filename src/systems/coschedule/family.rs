@@ -69,7 +69,7 @@ pub(crate) fn assistant<'v>(
     view: &'v View,
 ) -> Option<&'v str> {
     with_below(root, view).find_map(|run| {
-        let mut tasks = view.tasks_with_claims(&root_name.namespace, &run.identity.uid);
+        let mut tasks = view.task_runs_of_run(&root_name.namespace, &run.identity.uid);
         tasks.find_map(|task| {
             let shares = task.claims.iter().any(|claim| claims.contains(&&**claim));
             task.assistant.as_deref().filter(|_| shares)

@@ -9,6 +9,7 @@ pub(crate) mod pipeline;
 pub mod pipeline_run;
 pub(crate) mod placeholder;
 pub(crate) mod storage;
+pub(crate) mod task;
 pub(crate) mod task_run;
 pub(crate) mod tekton;
 pub(crate) mod unschedulable;

@@ -6,6 +6,8 @@
 //! if its plan differs from its template's. Users can edit the annotation. If it is missing or
 //! malformed, the template is written again.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +50,12 @@ pub(crate) struct Room {
     pub memory: i64,
 }
 
+impl fmt::Display for Room {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "cpu {}m and memory {} MiB", self.milli_cpu, self.memory >> 20)
+    }
+}
+
 impl Room {
     /// No room: nothing is reserved, because a quota leaves none or a node does not release it.
     pub(crate) const NONE: Self = Self { milli_cpu: 0, memory: 0 };
@@ -58,22 +66,40 @@ impl Room {
         self.milli_cpu >= other.milli_cpu && self.memory >= other.memory
     }
 
+    /// The sum.
+    #[must_use]
+    pub(crate) fn plus(self, more: Self) -> Self {
+        Self {
+            milli_cpu: self.milli_cpu.saturating_add(more.milli_cpu),
+            memory: self.memory.saturating_add(more.memory),
+        }
+    }
+
+    /// The larger amount of each resource.
+    #[must_use]
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            milli_cpu: self.milli_cpu.max(other.milli_cpu),
+            memory: self.memory.max(other.memory),
+        }
+    }
+
     /// The room for any one of these pods.
     #[must_use]
     pub(crate) fn of_any<'r>(pods: impl Iterator<Item = &'r Resources>) -> Self {
-        pods.fold(Self::NONE, |room, pod| Self {
-            milli_cpu: room.milli_cpu.max(pod.milli_cpu),
-            memory: room.memory.max(pod.memory),
-        })
+        pods.map(Self::of).fold(Self::NONE, Self::max)
     }
 
     /// The room for all of these pods.
     #[must_use]
     pub(crate) fn of_all<'r>(pods: impl Iterator<Item = &'r Resources>) -> Self {
-        pods.fold(Self::NONE, |room, pod| Self {
-            milli_cpu: room.milli_cpu.saturating_add(pod.milli_cpu),
-            memory: room.memory.saturating_add(pod.memory),
-        })
+        pods.map(Self::of).fold(Self::NONE, Self::plus)
+    }
+
+    /// The room for this pod.
+    #[must_use]
+    pub(crate) fn of(pod: &Resources) -> Self {
+        Self { milli_cpu: pod.milli_cpu, memory: pod.memory }
     }
 }
 

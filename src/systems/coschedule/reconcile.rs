@@ -193,7 +193,7 @@ impl PlanBuilder<'_, '_> {
         };
         let room = match nodes.only() {
             Some(_) => None,
-            None => next::needed_room(&waiting, self.facts.now, self.view()),
+            None => next::needed_room(desired, &waiting, self.facts.now, self.view()),
         };
         let plan = blueprint.first_plan(nodes, room);
         let document = blueprint.document(&plan, &self.facts.policy.coschedule.placeholder);

@@ -8,6 +8,8 @@ pub const TASK_RUN: Resource = tekton("TaskRun", "taskruns");
 pub const PIPELINE_RUN: Resource = tekton("PipelineRun", "pipelineruns");
 /// A Pipeline.
 pub const PIPELINE: Resource = tekton("Pipeline", "pipelines");
+/// A Task.
+pub const TASK: Resource = tekton("Task", "tasks");
 /// A PersistentVolumeClaim.
 pub const CLAIM: Resource = Resource {
     group: "",

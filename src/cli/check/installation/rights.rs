@@ -35,7 +35,8 @@ endpointslices.discovery.k8s.io get,list,watch
 secrets create
 persistentvolumes get,list,watch
 storageclasses.storage.k8s.io get,list,watch
-pipelineruns.tekton.dev,taskruns.tekton.dev,pipelines.tekton.dev get,list,watch
+pipelineruns.tekton.dev,taskruns.tekton.dev get,list,watch
+pipelines.tekton.dev,tasks.tekton.dev get,list,watch
 customnoderesources.node.katalyst.kubewharf.io get,list,watch
 namespaces get,list,watch
 hostpools.stowplan.dev get,list,watch,create,patch

@@ -22,7 +22,7 @@ use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::coschedule::groups::Group;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::{FIRST, Placeholder};
-use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
+use crate::systems::coschedule::pod_plan::{Nodes, PodPlan, Room};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::reconcile::{self, Explained, Next};
 use crate::systems::coschedule::{mode, volumes};
@@ -136,7 +136,13 @@ impl<'c> Facts<'c> {
             _ if self.cluster.has_no_nodes() => {}
             (_, Some(node)) => self.report_placed(node, &mut diagnosis),
             (Some(pod), None) if is_finished(pod) => {}
-            (_, None) => self.report_unplaced(&mut diagnosis),
+            (_, None) => {
+                let room = self.plan().and_then(|plan| plan.room);
+                let room = room.filter(|room| *room != Room::NONE);
+                let reserves = |room| format!("reserves {room} for its group");
+                diagnosis.decided.extend(room.map(reserves));
+                self.report_unplaced(&mut diagnosis);
+            }
         }
         diagnosis
     }

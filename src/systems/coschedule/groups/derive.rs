@@ -175,7 +175,7 @@ impl<'v> Derivation<'v> {
         }
         let (run, view, namespace) = (self.run, self.view, &*self.name.namespace);
         for run in family::with_below(run, view) {
-            for task_run in view.tasks_with_claims(namespace, &run.identity.uid) {
+            for task_run in view.task_runs_of_run(namespace, &run.identity.uid) {
                 for claim in &task_run.claims {
                     if !self.by_claim.contains_key(&**claim) {
                         let is_own = std::ptr::eq(run, self.run);

@@ -7,6 +7,7 @@ use super::pipeline::{NamedPipeline, Pipelines};
 use super::pipeline_run::{PipelineRun, PipelineRuns};
 use super::placeholder::{FIRST, Placeholder, PlaceholderPod, PlaceholderPods, Placeholders};
 use super::storage::{Claim, Claims, StorageClass, StorageClasses, Volume, Volumes};
+use super::task::{Task, Tasks};
 use super::task_run::{TaskCounts, TaskRun, TaskRuns};
 use std::sync::Arc;
 
@@ -25,8 +26,11 @@ pub(crate) trait CoscheduleView {
     /// How many TaskRuns the PipelineRun with this UID has.
     fn tasks_of_run(&self, namespace: &str, uid: &str) -> TaskCounts;
 
-    /// The TaskRuns of the PipelineRun with this UID that use claims, sorted by name.
-    fn tasks_with_claims(&self, namespace: &str, uid: &str) -> impl Iterator<Item = &TaskRun>;
+    /// The TaskRuns of the PipelineRun with this UID, sorted by name.
+    fn task_runs_of_run(&self, namespace: &str, uid: &str) -> impl Iterator<Item = &TaskRun>;
+
+    /// A Task. Not for admission.
+    fn task(&self, name: &Name) -> Option<&Task>;
 
     /// Whether the cluster serves Tekton's kinds. True until a watch reports otherwise.
     fn has_tekton(&self) -> bool;
@@ -110,19 +114,24 @@ impl CoscheduleView for View {
     fn tasks_of_run(&self, namespace: &str, uid: &str) -> TaskCounts {
         let runs = self.table::<TaskRuns>();
         let of_run = runs.and_then(|runs| runs.by_run.get(&Name::new(namespace, uid)));
-        of_run.map(|of_run| of_run.counts).unwrap_or_default()
+        let of_run = of_run.map(|of| TaskCounts { made: of.names.len(), assisted: of.assisted });
+        of_run.unwrap_or_default()
     }
 
-    fn tasks_with_claims(&self, namespace: &str, uid: &str) -> impl Iterator<Item = &TaskRun> {
+    fn task_runs_of_run(&self, namespace: &str, uid: &str) -> impl Iterator<Item = &TaskRun> {
         let run = Name::new(namespace, uid);
         self.table::<TaskRuns>().into_iter().flat_map(move |table| {
-            let names = table.by_run.get(&run).into_iter().flat_map(|of_run| &of_run.with_claims);
+            let names = table.by_run.get(&run).into_iter().flat_map(|of_run| &of_run.names);
             let namespace = run.namespace.clone();
             names.filter_map(move |name| {
                 let name = Name { namespace: namespace.clone(), name: Arc::clone(name) };
                 table.runs.get(&name)
             })
         })
+    }
+
+    fn task(&self, name: &Name) -> Option<&Task> {
+        self.table::<Tasks>()?.get(name)
     }
 
     fn has_tekton(&self) -> bool {

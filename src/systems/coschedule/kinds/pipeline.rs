@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::task::TaskRequests;
 use super::tekton;
 use crate::kubernetes::annotation;
 use crate::systems::coschedule::keys::MODE;
@@ -38,6 +39,10 @@ pub(crate) struct PipelineTask {
     pub workspaces: Box<[Box<str>]>,
     /// The claims that the volumes of an inline task mount, besides its workspaces. Each once.
     pub mounted: Box<[Box<str>]>,
+    /// The Task of the namespace that it refers to; `None`: it is inline, or only Tekton can find it.
+    pub task: Option<Box<str>>,
+    /// What the pod of an inline task requests.
+    pub requests: TaskRequests,
 }
 
 /// The fields of a pipeline's spec that are read.
@@ -47,6 +52,7 @@ const TASKS: Shape = Shape::List(&Shape::Object(&[
     ("name", Shape::Scalar),
     ("pipelineRef", Shape::Scalar),
     ("pipelineSpec", Shape::Scalar),
+    ("taskRef", TASK_REF),
     ("taskSpec", Shape::Computed(reduce)),
     (
         "workspaces",
@@ -54,11 +60,21 @@ const TASKS: Shape = Shape::List(&Shape::Object(&[
     ),
 ]));
 
+const TASK_REF: Shape = Shape::Object(&[
+    ("bundle", Shape::Scalar),
+    ("kind", Shape::Scalar),
+    ("name", Shape::Scalar),
+    ("resolver", Shape::Scalar),
+]);
+
 /// The key of the workspaces that an inline task refers to and does not declare.
 const UNDECLARED: &str = "undeclaredWorkspaces";
 
 /// The key of the claims that the volumes of an inline task mount.
 const MOUNTED: &str = "mountedClaims";
+
+/// The key of what the containers of an inline task request.
+const REQUESTS: &str = "requests";
 
 impl Shaped for NamedPipeline {
     const FIELDS: &'static [Field] = &[("spec", SPEC)];
@@ -106,10 +122,19 @@ impl Pipeline {
                 };
                 workspaces.extend(texts(UNDECLARED));
                 let mounted = texts(MOUNTED).collect();
+                let requests: Vec<Box<str>> = texts(REQUESTS).collect();
+                let reference = reader.part(&task, "taskRef").filter(|reference| {
+                    let kind = reference.value("kind").and_then(Document::as_str);
+                    !reference.has("resolver")
+                        && !reference.has("bundle")
+                        && kind.is_none_or(|kind| kind == "Task")
+                });
                 tasks.push(PipelineTask {
                     name: reader.text(&task, "name").unwrap_or_default().into(),
                     workspaces: workspaces.into_iter().collect(),
                     mounted,
+                    task: reference.and_then(|of| Some(reader.text(&of, "name")?.into())),
+                    requests: TaskRequests::from_texts(&requests),
                 });
             }
         }
@@ -118,14 +143,19 @@ impl Pipeline {
 }
 
 /// Reduces the spec of an inline task, which has the scripts of its steps, to the texts under
-/// [`UNDECLARED`] and [`MOUNTED`]. Custom tasks may have a spec of another shape.
+/// [`UNDECLARED`], [`MOUNTED`] and [`REQUESTS`]. Custom tasks may have a spec of another shape.
 fn reduce(task: &Document) -> Document {
     let (undeclared, mounted) = (undeclared_workspaces(task), mounted_claims(task));
-    if undeclared.is_empty() && mounted.is_empty() {
+    let requests = TaskRequests::of_task(task);
+    if undeclared.is_empty() && mounted.is_empty() && requests == TaskRequests::default() {
         return Document::Null;
     }
-    let lists = [(UNDECLARED, undeclared), (MOUNTED, mounted)];
-    Document::Object(Members::new(lists.map(|(key, texts)| (key, texts.into_iter().collect()))))
+    let lists = [
+        (UNDECLARED, undeclared.into_iter().collect()),
+        (MOUNTED, mounted.into_iter().collect()),
+        (REQUESTS, requests.texts().into_iter().collect()),
+    ];
+    Document::Object(Members::new(lists))
 }
 
 /// The claims among the volumes of a task, except those whose names have variables.

@@ -11,10 +11,12 @@ use serde_json::Value;
 
 use super::pipeline::Pipeline;
 use super::storage::AccessModes;
+use super::task::of_compute_resources;
 use super::tekton;
 use crate::kubernetes::annotation;
 use crate::names::short_digest;
 use crate::systems::coschedule::keys::{AUTO_CLEANUP, GROUP, MODE};
+use crate::systems::coschedule::pod_plan::Room;
 use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::view::document::{Document, Field, Foreign, Part, Reader, Shaped};
 use crate::view::index::Sets;
@@ -41,7 +43,7 @@ pub(crate) struct PipelineRun {
     pub node_selector: Labels,
     /// The claims that its pod template mounts into every pod.
     pub mounted: Box<[Box<str>]>,
-    /// The tasks that have their own pod template.
+    /// The tasks that have their own pod template or requests.
     pub task_overrides: Box<[TaskOverride]>,
     /// The pod template. Only the controller keeps it.
     pub pod_template: Option<Box<Value>>,
@@ -88,7 +90,7 @@ pub(crate) struct Template {
     pub document: Option<Box<Value>>,
 }
 
-/// A task with its own pod template.
+/// A task with its own pod template, or its own requests.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct TaskOverride {
     /// The task's name in the pipeline.
@@ -97,6 +99,8 @@ pub(crate) struct TaskOverride {
     pub node_selector: Option<Labels>,
     /// The claims that its pod template mounts; `None` without `volumes`.
     pub mounted: Option<Box<[Box<str>]>>,
+    /// What its steps request together; `None`: each what it says itself.
+    pub requests: Option<Room>,
 }
 
 /// Where the pipeline of a run comes from.
@@ -206,11 +210,14 @@ impl PipelineRun {
             .filter_map(|of_task| {
                 let name = reader.text(of_task, "pipelineTaskName")?;
                 let template = reader.part(of_task, "podTemplate");
-                let template = template.or_else(|| reader.part(of_task, "taskPodTemplate"))?;
+                let template = template.or_else(|| reader.part(of_task, "taskPodTemplate"));
+                let having = |key: &str| template.as_ref().filter(|template| template.has(key));
+                let resources = of_task.value("computeResources");
                 Some(TaskOverride {
                     task: name.into(),
-                    node_selector: template.has("nodeSelector").then(|| labels(reader, &template)),
-                    mounted: template.has("volumes").then(|| mounted_claims(reader, &template)),
+                    node_selector: having("nodeSelector").map(|of| labels(reader, of)),
+                    mounted: having("volumes").map(|of| mounted_claims(reader, of)),
+                    requests: resources.map(of_compute_resources),
                 })
             })
             .collect();

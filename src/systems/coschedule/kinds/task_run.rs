@@ -107,18 +107,18 @@ pub(crate) struct TaskRuns {
 /// The TaskRuns of a PipelineRun, active and ended ones.
 #[derive(Debug, Default)]
 pub(super) struct OfRun {
-    pub(super) counts: TaskCounts,
-    /// The names of those with claims.
-    pub(super) with_claims: BTreeSet<Arc<str>>,
+    pub(super) names: BTreeSet<Arc<str>>,
+    /// The number of those that Tekton's own affinity assistant places.
+    pub(super) assisted: usize,
 }
 
 /// How many TaskRuns a PipelineRun has, active and ended ones.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct TaskCounts {
     /// All of them.
-    pub made: u32,
+    pub made: usize,
     /// Those that Tekton's own affinity assistant places.
-    pub assisted: u32,
+    pub assisted: usize,
 }
 
 /// The namespace and UID of the PipelineRun that owns a TaskRun. An owner is in the namespace of the
@@ -145,11 +145,8 @@ impl Table for TaskRuns {
                 self.assisted_runs.insert(owner.clone());
             }
             let of_run = self.by_run.entry(owner).or_default();
-            of_run.counts.made += 1;
-            of_run.counts.assisted += u32::from(run.assistant.is_some());
-            if !run.claims.is_empty() {
-                of_run.with_claims.insert(Arc::clone(&name.name));
-            }
+            of_run.names.insert(Arc::clone(&name.name));
+            of_run.assisted += usize::from(run.assistant.is_some());
         }
         if run.refused_since.is_some() {
             self.refused.insert(name.clone());
@@ -162,15 +159,13 @@ impl Table for TaskRuns {
         self.refused.remove(name);
         let Some(owner) = owning_run(name, &run) else { return };
         let Entry::Occupied(mut of_run) = self.by_run.entry(owner) else { return };
-        of_run.get_mut().with_claims.remove(&*name.name);
-        let counts = &mut of_run.get_mut().counts;
-        counts.made -= 1;
-        counts.assisted -= u32::from(run.assistant.is_some());
-        let TaskCounts { made, assisted } = *counts;
-        if assisted == 0 {
+        let left = of_run.get_mut();
+        left.names.remove(&*name.name);
+        left.assisted -= usize::from(run.assistant.is_some());
+        if left.assisted == 0 {
             self.assisted_runs.remove(of_run.key());
         }
-        if made == 0 {
+        if of_run.get().names.is_empty() {
             of_run.remove();
         }
     }

@@ -1,6 +1,6 @@
 //! Computes the placeholders that should exist, from the active groups of runs and of pods.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::{Value, json};
 
@@ -15,8 +15,11 @@ use crate::systems::coschedule::groups::{
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
-use crate::systems::coschedule::kinds::pipeline_run::{PipelineRun, Template, WorkspaceSource};
+use crate::systems::coschedule::kinds::pipeline_run::{
+    PipelineRun, PipelineSource, Template, WorkspaceSource,
+};
 use crate::systems::coschedule::placeholder::{Blueprint, Cause};
+use crate::systems::coschedule::pod_plan::Room;
 use crate::systems::coschedule::policy::Volumes;
 use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::systems::exclusion::Exclusion;
@@ -306,6 +309,35 @@ impl<'v> Sources<'v> {
             groups: None,
             leader: self.leaders.of_native(&native.name, &native.claims),
         }
+    }
+}
+
+impl Desired<'_> {
+    /// Returns the room for any one of the tasks of the group that have not begun. What LimitRanges add to
+    /// their requests is not known, nor what tasks request that only Tekton can find.
+    pub(super) fn room_to_come(&self, view: &View) -> Room {
+        let Cause::Run { group, .. } = &self.blueprint.cause else { return Room::NONE };
+        let (Some((name, run)), Some(names)) = (self.run, &group.tasks) else { return Room::NONE };
+        let namespace = &name.namespace;
+        let pipeline = match &run.pipeline {
+            PipelineSource::Inline(pipeline) => Some(pipeline),
+            PipelineSource::Named(of) => {
+                view.pipeline(&Name::new(namespace, of)).map(|known| &known.pipeline)
+            }
+            PipelineSource::Resolver | PipelineSource::Absent => None,
+        };
+        let begun = view.task_runs_of_run(namespace, &run.identity.uid);
+        let begun: HashSet<&str> = begun.filter_map(|of| of.task.as_deref()).collect();
+        let tasks = pipeline.map(|pipeline| &*pipeline.tasks).unwrap_or_default().iter();
+        let to_come =
+            tasks.filter(|task| names.contains(&task.name) && !begun.contains(&*task.name));
+        let requested = to_come.map(|task| {
+            let own = run.task_overrides.iter().find(|of| of.task == task.name);
+            let known = task.task.as_ref().and_then(|of| view.task(&Name::new(namespace, of)));
+            let requests = known.map_or(task.requests, |known| known.requests);
+            requests.of_pod(own.and_then(|own| own.requests))
+        });
+        requested.fold(Room::NONE, Room::max)
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::next::Trouble;
 use super::reason;
+use crate::systems::coschedule::pod_plan::Room;
 
 /// Why members of a group wait.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -16,6 +17,8 @@ pub(crate) enum Why {
     NotPlaced {
         /// Its name.
         placeholder: Box<str>,
+        /// The room that it reserves.
+        room: Room,
         /// The scheduler's message.
         message: String,
     },
@@ -73,9 +76,13 @@ impl fmt::Display for Why {
                 formatter,
                 "StatefulSet {name} has no pod; a quota, Pod Security or a priority class that does not exist may be the cause, see its events (kubectl describe statefulset {name})"
             ),
-            Self::NotPlaced { placeholder, message } => {
+            Self::NotPlaced { placeholder, room: Room::NONE, message } => {
                 write!(formatter, "placeholder {placeholder} has no node: {message}")
             }
+            Self::NotPlaced { placeholder, room, message } => write!(
+                formatter,
+                "placeholder {placeholder}, which reserves {room} for its group, has no node: {message}"
+            ),
             Self::NoOtherNode(trouble) => {
                 write!(formatter, "{trouble}, and no other node is eligible for the placeholder")
             }

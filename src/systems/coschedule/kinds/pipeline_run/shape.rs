@@ -25,6 +25,7 @@ const TASK_RUN_TEMPLATE: Shape =
     Shape::Object(&[("podTemplate", Shape::Whole), ("serviceAccountName", Shape::Scalar)]);
 
 const TASK_RUN_SPEC: Shape = Shape::Object(&[
+    ("computeResources", Shape::Whole),
     ("pipelineTaskName", Shape::Scalar),
     ("podTemplate", TASK_POD_TEMPLATE),
     ("taskPodTemplate", TASK_POD_TEMPLATE),

@@ -1,8 +1,8 @@
 //! The room that a placeholder reserves for its members until it has a node.
 //!
-//! It requests what the largest waiting member requests, in addition to what it keeps. So the scheduler
-//! chooses a node on which that member fits, and an autoscaler makes one. The pods of a group without Tekton
-//! run side by side, so it asks for the sum first. Once it is bound to the node, it requests no more than it
+//! It requests what the largest member requests that waits, or whose task has not begun, in addition to what it
+//! keeps. So the scheduler chooses a node on which that member fits, and an autoscaler makes one. The pods of a
+//! group without Tekton run side by side, so it asks for the sum first. Once it is bound to the node, it requests no more than it
 //! keeps, and the members, whose gates are removed then, get the rest. An autoscaler that saw them earlier
 //! would make a node for the sum of both.
 
@@ -12,6 +12,7 @@ use super::{Decider, Next};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::pod_plan::{Nodes, PodPlan, Room};
+use crate::systems::coschedule::reconcile::desired::Desired;
 use crate::systems::coschedule::reconcile::state::can_follow;
 use crate::view::{Name, View};
 
@@ -30,8 +31,9 @@ fn sum_until(waiting: &[(&Name, &Member)], now: Timestamp) -> Option<Timestamp> 
     newest.checked_add(SIDE_BY_SIDE).ok().filter(|until| are_native && *until > now)
 }
 
-/// Returns the room that these waiting members need beside their placeholder.
+/// Returns the room that a group needs beside its placeholder, of which these members wait.
 pub(in super::super) fn needed(
+    desired: &Desired<'_>,
     waiting: &[(&Name, &Member)],
     now: Timestamp,
     view: &View,
@@ -42,6 +44,7 @@ pub(in super::super) fn needed(
         Some(_) => Room::of_all(requests),
         None => Room::of_any(requests),
     };
+    let room = room.max(desired.room_to_come(view));
     Some(room).filter(|room| *room != Room::NONE)
 }
 
@@ -55,7 +58,7 @@ impl<'v> Decider<'_, 'v> {
             _ if nodes.only().is_some() || !state.running.is_empty() && state.should_be_held() => {
                 None
             }
-            _ => needed(&state.waiting, self.facts.now, self.facts.view),
+            _ => needed(state.desired?, &state.waiting, self.facts.now, self.facts.view),
         }
     }
 

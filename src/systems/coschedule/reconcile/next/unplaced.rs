@@ -114,7 +114,9 @@ impl<'v> Decider<'_, 'v> {
             if let Some(reach) = state.demand(view, state.desired).reach(view) {
                 message = format!("{reach}; the scheduler says: {message}");
             }
-            return self.wait(Why::NotPlaced { placeholder: (*state.name.name).into(), message });
+            let room = state.plan().room.unwrap_or_default();
+            let placeholder = (*state.name.name).into();
+            return self.wait(Why::NotPlaced { placeholder, room, message });
         }
         Next::Nothing
     }

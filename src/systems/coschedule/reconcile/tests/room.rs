@@ -31,6 +31,76 @@ fn a_group_waits_for_a_node_with_room() {
     assert_eq!(world.count("Pod"), 3, "{:?}", world.writes);
 }
 
+/// A run of the task `a`, then of these.
+fn with_tasks(more: &[Value]) -> World {
+    let mut world = World::with_run(&["n1", "n2", "n3"]);
+    let first = json!({"name": "a", "workspaces": [{"name": "c"}], "taskSpec": {"steps": [{}]}});
+    let tasks: Vec<&Value> = [&first].into_iter().chain(more).collect();
+    let spec = json!({"pipelineRef": null, "pipelineSpec": {"tasks": tasks}});
+    world.change("PipelineRun", "run", json!({"spec": spec}));
+    world
+}
+
+/// A task of the run begins.
+fn begin(world: &mut World, task: &str, cpu: u32) {
+    let label = json!({"metadata": {"labels": {keys::PIPELINE_TASK: task}}});
+    world.member(task, "run", cpu).change("TaskRun", task, label).settle(SOON);
+}
+
+fn requesting(name: &str, cpu: &str) -> Value {
+    json!({"name": name, "workspaces": [{"name": "c"}],
+        "taskSpec": {"steps": [{"computeResources": {"requests": {"cpu": cpu}}}]}})
+}
+
+#[test]
+fn a_group_gets_a_node_on_which_its_later_tasks_fit() {
+    let mut world = with_tasks(&[requesting("b", "600m"), requesting("c", "200m")]);
+    begin(world.stranger("s", "n1", 500), "a", 100);
+    world.expect("a:n2 run:n2");
+    assert_eq!(requested(&world, "run"), ["\"10m\"", "\"610m\""]);
+    // Without a node it asks for what is still to come.
+    begin(world.finish("a"), "b", 600);
+    world.expect("b:n2").finish("b");
+    world.remove("Node", "n2").remove("Pod", "b").stranger("t", "n3", 700);
+    world.settle(LONG).expect("run:n1");
+    assert_eq!(requested(&world, "run"), ["\"10m\"", "\"210m\""]);
+}
+
+/// The tasks of other groups do not count, nor those that only Tekton can find.
+#[test]
+fn the_requests_of_later_tasks_are_those_of_their_tasks() {
+    let reference = |reference: Value| json!({"name": "b", "workspaces": [{"name": "c"}], "taskRef": reference});
+    let of_run = |cpu: &str| json!([{"pipelineTaskName": "b", "computeResources": {"requests": {"cpu": cpu}}}]);
+    let mut elsewhere = requesting("b", "700m");
+    elsewhere["workspaces"] = Value::Null;
+    for (what, task, specs, expected) in [
+        ("a Task", reference(json!({"name": "large"})), Value::Null, 810),
+        ("of that kind", reference(json!({"name": "large", "kind": "Task"})), Value::Null, 810),
+        ("no such Task", reference(json!({"name": "none"})), Value::Null, 110),
+        ("a resolver", reference(json!({"name": "large", "resolver": "git"})), Value::Null, 110),
+        (
+            "a custom task",
+            reference(json!({"name": "large", "kind": "Approval"})),
+            Value::Null,
+            110,
+        ),
+        ("the run says more", reference(json!({"name": "large"})), of_run("700m"), 810),
+        ("the run says less", requesting("b", "700m"), of_run("300m"), 310),
+        ("another group", elsewhere, Value::Null, 110),
+    ] {
+        let mut world = with_tasks(&[task]);
+        world.change("PipelineRun", "run", json!({"spec": {"taskRunSpecs": specs}}));
+        let steps = json!([{"computeResources": {"requests": {"cpu": "300m"}}}]);
+        let sidecars = json!([{"computeResources": {"requests": {"cpu": "500m"}}}]);
+        let spec = json!({"steps": steps, "sidecars": sidecars});
+        let large = json!({"apiVersion": "tekton.dev/v1", "kind": "Task", "spec": spec});
+        begin(world.create("Task", "large", large), "a", 100);
+        let [_, template] = requested(&world, "run");
+        let expected = if what == "the run says more" { 1210 } else { expected };
+        assert_eq!(template, format!("\"{expected}m\""), "{what}");
+    }
+}
+
 #[test]
 fn a_larger_member_makes_a_pending_placeholder_larger() {
     let mut world = World::with_run(&["n1", "n2"]);

@@ -1,0 +1,189 @@
+//! Tekton Tasks: what the pods of their TaskRuns request.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::tekton;
+use crate::systems::coschedule::pod_plan::Room;
+use crate::systems::coschedule::resources::TASK;
+use crate::view::document::{Document, Field, Foreign, Members, Shape, Shaped};
+use crate::view::rows::{Rows, TableRow};
+use crate::view::table::{Watch, all_of_kind};
+use crate::view::{Identity, Kind, Resources, Scope};
+
+/// A Task of the cluster.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Task {
+    pub identity: Identity,
+    pub requests: TaskRequests,
+}
+
+/// What the containers of a task request. Steps are containers of one pod, so that their requests add up
+/// (Tekton, "Compute Resources"). A LimitRange may add requests, which are not known here.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct TaskRequests {
+    /// All steps together. Requests at the level of the task replace these.
+    pub steps: Room,
+    /// All sidecars together.
+    pub sidecars: Room,
+}
+
+impl TaskRequests {
+    /// Adds up the requests of a task's spec.
+    pub(super) fn of_task(spec: &Document) -> Self {
+        let template = spec.at(&["stepTemplate"]);
+        let sum = |list: &str, template: &Document| {
+            let containers = spec.at(&[list]).items().iter();
+            let requests = containers.map(|container| requested(container, template));
+            requests.fold(Room::NONE, Room::plus)
+        };
+        Self { steps: sum("steps", template), sidecars: sum("sidecars", &Document::Null) }
+    }
+
+    /// Returns what the pod requests if this is requested at the level of the task.
+    #[must_use]
+    pub(crate) fn of_pod(self, of_task: Option<Room>) -> Room {
+        self.sidecars.plus(of_task.unwrap_or(self.steps))
+    }
+
+    /// Formats the amounts, for [`Self::from_texts`].
+    pub(super) fn texts(self) -> [Box<str>; 4] {
+        let Self { steps, sidecars } = self;
+        let amounts = [steps.milli_cpu, steps.memory, sidecars.milli_cpu, sidecars.memory];
+        amounts.map(|amount| amount.to_string().into())
+    }
+
+    pub(super) fn from_texts(texts: &[Box<str>]) -> Self {
+        let amount =
+            |index: usize| texts.get(index).and_then(|text| text.parse().ok()).unwrap_or_default();
+        let room = |index| Room { milli_cpu: amount(index), memory: amount(index + 1) };
+        Self { steps: room(0), sidecars: room(2) }
+    }
+}
+
+/// What a container requests. It has what it does not say itself from `template`, and requests its limits where
+/// it has no requests. `resources` is the field of v1beta1.
+fn requested(container: &Document, template: &Document) -> Room {
+    let mut all = BTreeMap::new();
+    for kind in ["limits", "requests"] {
+        for of in [template, container] {
+            let fields = ["resources", "computeResources"];
+            all.extend(fields.into_iter().flat_map(|field| quantities(of.at(&[field, kind]))));
+        }
+    }
+    Room::of(&Resources::read(Some(&all)))
+}
+
+/// Returns what task-level `computeResources` request.
+pub(super) fn of_compute_resources(resources: &Document) -> Room {
+    let mut all: BTreeMap<String, Quantity> = quantities(resources.at(&["limits"])).collect();
+    all.extend(quantities(resources.at(&["requests"])));
+    Room::of(&Resources::read(Some(&all)))
+}
+
+fn quantities(amounts: &Document) -> impl Iterator<Item = (String, Quantity)> {
+    ["cpu", "memory"].into_iter().filter_map(|name| {
+        let amount = amounts.at(&[name]).scalar()?;
+        Some((name.to_owned(), Quantity(amount.into_owned())))
+    })
+}
+
+impl Shaped for Task {
+    const FIELDS: &'static [Field] = &[("spec", Shape::Computed(reduce))];
+}
+
+/// Reduces the spec of a task, which has the scripts of its steps, to what its containers request.
+fn reduce(spec: &Document) -> Document {
+    let texts = TaskRequests::of_task(spec).texts();
+    Document::Object(Members::new([("requests", texts.into_iter().collect())]))
+}
+
+static TASKS: Kind = Kind {
+    without: Some("what the tasks of runs request is not known before they begin"),
+    ..tekton::kind(TASK)
+};
+
+/// The table of Tasks.
+pub(crate) type Tasks = Rows<Task>;
+
+impl TableRow for Task {
+    type Object = Foreign<Self>;
+    type Index = ();
+    const KIND: &'static Kind = &TASKS;
+    const COUNTED_AS: Option<&'static str> = Some("tasks");
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        match scope {
+            // Admission does not depend on what pods will request.
+            Scope::Admission => Vec::new(),
+            Scope::Controller | Scope::File => all_of_kind(Self::KIND),
+        }
+    }
+
+    fn from_object(task: &Foreign<Self>, scope: Scope) -> Option<Self> {
+        let texts = task.document.at(&["spec", "requests"]).items().iter();
+        let texts: Vec<Box<str>> = texts.filter_map(|text| Some(text.as_str()?.into())).collect();
+        (scope != Scope::Admission).then(|| Self {
+            identity: Identity::from(&task.metadata),
+            requests: TaskRequests::from_texts(&texts),
+        })
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Thousandths of a core and mebibytes: of the steps, and of the sidecars.
+    fn read(spec: &Value) -> [i64; 4] {
+        let object = serde_json::from_value(json!({"spec": spec})).unwrap();
+        let TaskRequests { steps, sidecars } =
+            Task::from_object(&object, Scope::Controller).unwrap().requests;
+        [steps.milli_cpu, steps.memory >> 20, sidecars.milli_cpu, sidecars.memory >> 20]
+    }
+
+    #[test]
+    fn the_requests_of_steps_and_sidecars_add_up() {
+        let of =
+            |field: &str, requests: Value| json!({"script": "x", field: {"requests": requests}});
+        let limited = json!({"computeResources": {"limits": {"cpu": 1, "memory": "64Mi"}, "requests": {"memory": "32Mi"}}});
+        let none = [0; 4];
+        for (spec, expected) in [
+            (json!(null), none),
+            (json!([]), none),
+            (json!({"steps": {"a": "b"}, "sidecars": 7}), none),
+            (
+                json!({"steps": [7, null, {}, {"computeResources": []}, of("computeResources", json!("é"))]}),
+                none,
+            ),
+            (
+                json!({"steps": [of("computeResources", json!({"cpu": "x".repeat(262_144), "memory": []}))]}),
+                none,
+            ),
+            (
+                json!({"steps": [
+                    of("computeResources", json!({"cpu": "1500m", "memory": "1Gi"})),
+                    of("resources", json!({"cpu": 2})),
+                ], "sidecars": [of("computeResources", json!({"memory": "16Mi"}))]}),
+                [3500, 1024, 0, 16],
+            ),
+            // As Kubernetes, a limit is a request where there is none.
+            (json!({"steps": [limited]}), [1000, 32, 0, 0]),
+            // A step has what it does not say itself from the template.
+            (
+                json!({"stepTemplate": of("computeResources", json!({"cpu": "1", "memory": "8Mi"})),
+                    "steps": [{}, of("computeResources", json!({"cpu": "2"}))], "sidecars": [{}]}),
+                [3000, 16, 0, 0],
+            ),
+        ] {
+            assert_eq!(read(&spec), expected, "{spec:.200}");
+        }
+    }
+}
