@@ -132,9 +132,9 @@ fn preview_run(
     };
     if let Ok(groups) = &groups {
         preview.mode = mode::word(groups.mode);
-        let leader = |group: &Group| groups::leader(name, &run, group, view, policy);
+        let leaders = |group: &Group| groups::leaders(name, &run, group, view, policy);
         preview.groups =
-            groups.groups.iter().map(|group| names.group(group, leader(group))).collect();
+            groups.groups.iter().map(|group| names.group(group, &leaders(group))).collect();
         preview.conflicts = groups.conflicts.iter().map(ToString::to_string).collect();
     }
     let is_grouped = groups.as_ref().is_ok_and(|groups| groups.mode != CoscheduleMode::Disabled);
@@ -246,7 +246,7 @@ impl Names {
         texts.iter().map(|text| self.text(text)).collect()
     }
 
-    fn group(&self, group: &Group, leader: Option<Leader>) -> OneNode {
+    fn group(&self, group: &Group, leaders: &[Leader]) -> OneNode {
         OneNode {
             key: group.key.to_string(),
             placeholder: self.has_uid.then(|| group.name.to_string()),
@@ -256,8 +256,7 @@ impl Names {
                 .as_ref()
                 .map(|tasks| tasks.iter().map(ToString::to_string).collect()),
             isolated: group.isolated,
-            follows: leader.map(|leader| {
-                let Leader { who, claim, .. } = leader;
+            follows: leaders.first().map(|Leader { who, claim, .. }| {
                 let how = match group.isolated {
                     true => "waits until it has ended",
                     false => "is placed on the same node",

@@ -129,14 +129,14 @@ pub(crate) fn explain(
     let desired = sources.desired();
     let facts = Facts::new(view, policy, now);
     let desired = desired.get(placeholder);
-    let leader = desired.and_then(|desired| desired.leader.clone());
+    let leaders = desired.map(|desired| desired.leaders.clone()).unwrap_or_default();
     let Some(known) = view.placeholder(placeholder) else {
         let first_nodes = facts.first_nodes(desired?);
         let creates = matches!(first_nodes, Ok(Some(_)));
         return Some(Explained {
             creates,
             waits: first_nodes.err().into_iter().collect(),
-            leader,
+            leaders,
             ..Explained::default()
         });
     };
@@ -151,7 +151,7 @@ pub(crate) fn explain(
         next,
         waits,
         members: members.into_iter().map(|(name, _, step)| (name.clone(), step)).collect(),
-        leader,
+        leaders,
         waiting: state.waiting.iter().map(|(name, _)| (*name).clone()).collect(),
         has_running: !state.running.is_empty(),
         node_of_members: state.nodes().next().map(Into::into),
@@ -169,8 +169,8 @@ pub(crate) struct Explained {
     pub(crate) waits: Vec<Why>,
     /// The steps for its members.
     pub(crate) members: Vec<(Name, Step)>,
-    /// The earlier group that uses one of its claims.
-    pub(crate) leader: Option<Leader>,
+    /// The earlier groups that use its claims, the earliest first.
+    pub(crate) leaders: Vec<Leader>,
     /// Its members without a node.
     pub(crate) waiting: Vec<Name>,
     /// Whether members run.

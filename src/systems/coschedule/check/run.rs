@@ -206,7 +206,7 @@ impl Run<'_> {
         let mut part = facts.placeholder();
         part.asked.insert(0, asked_by(group));
         let creates = facts.explained.as_ref().is_some_and(|explained| {
-            self.report_leader(diagnosis, group, explained);
+            self.report_leaders(diagnosis, group, explained);
             explained.creates
         });
         if is_managed && !facts.is_made() && creates {
@@ -220,29 +220,33 @@ impl Run<'_> {
         part
     }
 
-    /// Reports the earlier group that uses a claim of this one: they share a node.
-    fn report_leader(&self, diagnosis: &mut Diagnosis, group: &Group, explained: &Explained) {
-        let Some(Leader { who, placeholder, claim }) = &explained.leader else { return };
-        let pod = self.context.cluster.view.placeholder_pod(placeholder);
+    /// Reports the earlier groups that use claims of this one: they share a node.
+    fn report_leaders(&self, diagnosis: &mut Diagnosis, group: &Group, explained: &Explained) {
         let mut waits = explained.waits.iter();
-        if let Some(wait) = waits.find(|why| matches!(why, Why::SharedClaim(_))) {
-            let remedy = match who {
-                _ if group.isolated => {
+        let wait = waits.find(|why| matches!(why, Why::SharedClaim(_)));
+        if let Some(wait) = wait {
+            let remedy = match explained.leaders.first() {
+                None => "wait until that pod has ended".to_owned(),
+                Some(Leader { who, .. }) if group.isolated || explained.leaders.len() > 1 => {
                     format!("wait until {who} has ended, or give each run a claim of its own")
                 }
-                Who::Run(run) => {
+                Some(Leader { who: Who::Run(run), .. }) => {
                     format!("stowplan check pipelinerun/{} -n {}", run.name, run.namespace)
                 }
-                Who::Group(_) => {
-                    let Name { namespace, name } = placeholder;
+                Some(Leader {
+                    who: Who::Group(_), placeholder: Name { namespace, name }, ..
+                }) => {
                     format!("kubectl describe pod {name}{FIRST} -n {namespace}")
                 }
             };
-            diagnosis.report(wait.to_string(), remedy);
-        } else if let Some(node) = pod.and_then(PlaceholderPod::place) {
-            diagnosis.decided.push(format!(
-                "claim {claim} is also used by the earlier {who}: on the same node, {node}"
-            ));
+            return diagnosis.report(wait.to_string(), remedy);
+        }
+        for Leader { who, placeholder, claim } in &explained.leaders {
+            let pod = self.context.cluster.view.placeholder_pod(placeholder);
+            let shared = pod.and_then(PlaceholderPod::place).map(|node| {
+                format!("claim {claim} is also used by the earlier {who}: on the same node, {node}")
+            });
+            diagnosis.decided.extend(shared);
         }
     }
 

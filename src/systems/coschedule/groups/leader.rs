@@ -1,10 +1,10 @@
-//! Finds the leader among groups that share a claim: all others follow it to its node.
+//! Finds the leaders of a group: the earlier groups that share a claim with it, to whose node it goes.
 //!
 //! The list of live groups is built once, sorted by rank, and indexed by claim. Groups with a
 //! placeholder come first, the oldest first, because the claim may be in use on their node. Groups
 //! without one follow in the order of their creation. A run that may never start is not a leader.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -161,57 +161,59 @@ impl Leaders {
         Self { groups, by_claim, by_placeholder }
     }
 
-    /// The leader of a run's group.
+    /// The leaders of a run's group, the earliest first.
     #[must_use]
-    pub(crate) fn of_group(&self, name: &Name, run: &PipelineRun, group: &Group) -> Option<Leader> {
+    pub(crate) fn of_group(&self, name: &Name, run: &PipelineRun, group: &Group) -> Vec<Leader> {
         let placeholder = Name::new(&name.namespace, &group.name);
         let claims = group.claims.iter().filter(|claim| claim.one_node).map(|claim| &*claim.name);
-        self.first(&placeholder, Some(&run.identity.uid), claims)
+        self.before(&placeholder, Some(&run.identity.uid), claims)
     }
 
-    /// The leader of a native group whose pods mount these claims on one node.
+    /// The leaders of a native group whose pods mount these claims on one node.
     #[must_use]
-    pub(crate) fn of_native(&self, placeholder: &Name, claims: &[&str]) -> Option<Leader> {
-        self.first(placeholder, None, claims.iter().copied())
+    pub(crate) fn of_native(&self, placeholder: &Name, claims: &[&str]) -> Vec<Leader> {
+        self.before(placeholder, None, claims.iter().copied())
     }
 
-    /// The first group that uses one of the claims, if its rank is before that of `placeholder`'s group. A
-    /// group that is not live ranks last. The first group has no leader itself.
-    fn first<'c>(
+    /// For each of the claims the first group that uses it, if its rank is before that of `placeholder`'s
+    /// group. A group that is not live ranks last.
+    fn before<'c>(
         &self,
         placeholder: &Name,
         run_uid: Option<&str>,
         claims: impl Iterator<Item = &'c str>,
-    ) -> Option<Leader> {
-        let is_other = |index: &&usize| {
+    ) -> Vec<Leader> {
+        let own = self.by_placeholder.get(placeholder).map(|own| &self.groups[*own].rank);
+        let is_before = |index: &&usize| {
             let group = &self.groups[**index];
             let is_of_run = run_uid.is_some() && group.run_uid.as_deref() == run_uid;
-            group.placeholder != *placeholder && !is_of_run
+            let is_other = group.placeholder != *placeholder && !is_of_run;
+            is_other && own.is_none_or(|own| group.rank < *own)
         };
-        let users = claims.filter_map(|claim| {
-            let users = self.by_claim.get(&Name::new(&placeholder.namespace, claim))?;
-            users.iter().find(is_other).map(|index| (*index, claim))
-        });
-        let (index, claim) = users.min_by_key(|(index, _)| *index)?;
-        let first = &self.groups[index];
-        let own = self.by_placeholder.get(placeholder).map(|own| &self.groups[*own].rank);
-        own.is_none_or(|own| first.rank < *own).then(|| Leader {
-            who: first.who.clone(),
-            placeholder: first.placeholder.clone(),
-            claim: claim.into(),
-        })
+        let mut first: BTreeMap<usize, &str> = BTreeMap::new();
+        for claim in claims {
+            let users = self.by_claim.get(&Name::new(&placeholder.namespace, claim));
+            if let Some(index) = users.and_then(|users| users.iter().find(is_before)) {
+                first.entry(*index).or_insert(claim);
+            }
+        }
+        let leader = |(index, claim): (usize, &str)| {
+            let LiveGroup { who, placeholder, .. } = &self.groups[index];
+            Leader { who: who.clone(), placeholder: placeholder.clone(), claim: claim.into() }
+        };
+        first.into_iter().map(leader).collect()
     }
 }
 
-/// The leader of a run's group, as [`Leaders::of_group`] finds it among the groups that the View knows.
+/// The leaders of a run's group, as [`Leaders::of_group`] finds them among the groups that the View knows.
 #[must_use]
-pub(crate) fn leader(
+pub(crate) fn leaders(
     name: &Name,
     run: &PipelineRun,
     group: &Group,
     view: &View,
     policy: &Policy,
-) -> Option<Leader> {
+) -> Vec<Leader> {
     let mut live: Vec<LiveGroup> = LiveGroup::of_placeholders(view).collect();
     let is_candidate = |other: &PipelineRun| other.parent.is_none() && !other.done;
     let here = |other: &Name| other.namespace == name.namespace;

@@ -70,8 +70,8 @@ pub(super) struct Desired<'s> {
     pub(super) run: Option<(&'s Name, &'s PipelineRun)>,
     /// The groups of its run.
     pub(super) groups: Option<&'s Groups>,
-    /// The earlier group that uses one of its claims.
-    pub(super) leader: Option<Leader>,
+    /// The earlier groups that use its claims, the earliest first.
+    pub(super) leaders: Vec<Leader>,
 }
 
 impl<'v> Sources<'v> {
@@ -264,7 +264,6 @@ impl<'v> Sources<'v> {
                 None => claims.push(&*claim.name),
             }
         }
-        let leader = self.leaders.of_group(run.name, run.run, group);
         let owner = Owner { name: (*run.name.name).into(), uid: run.run.identity.uid.clone() };
         Desired {
             blueprint: Blueprint {
@@ -282,7 +281,7 @@ impl<'v> Sources<'v> {
             is_due: run.has_started,
             run: Some((run.name, run.run)),
             groups: Some(&run.groups),
-            leader,
+            leaders: self.leaders.of_group(run.name, run.run, group),
         }
     }
 
@@ -307,7 +306,7 @@ impl<'v> Sources<'v> {
             is_due: true,
             run: None,
             groups: None,
-            leader: self.leaders.of_native(&native.name, &native.claims),
+            leaders: self.leaders.of_native(&native.name, &native.claims),
         }
     }
 }

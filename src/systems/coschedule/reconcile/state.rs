@@ -2,7 +2,7 @@
 //! which of these keep it on its node.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -115,27 +115,69 @@ impl<'v> Facts<'v> {
         })
     }
 
-    /// The nodes on which a placeholder may be because of its leader.
+    /// The nodes on which a placeholder may be because of the groups that share claims with it: that of its
+    /// leaders, and of the pods that mount a claim. An isolated group waits for all of these.
     ///
     /// # Errors
-    /// Why its node is not known yet.
+    /// Why there is no such node now.
     pub(super) fn follow(&self, desired: &Desired<'_>) -> Result<Nodes, Why> {
-        let Some(Leader { who, placeholder, claim }) = &desired.leader else {
-            return Ok(Nodes::Any);
-        };
-        let shared = format!("claim {claim} is also used by the earlier {who}");
-        if desired.blueprint.isolated {
-            let note =
-                format!("{shared}, and runs are isolated: this one starts when that one has ended");
-            return Err(Why::SharedClaim(note));
-        }
-        match self.view.placeholder_pod(placeholder).and_then(PlaceholderPod::place) {
-            Some(node) => Ok(Nodes::Only(node.into())),
-            None => {
-                let note = format!("{shared}, whose placeholder has no node yet");
-                Err(Why::SharedClaim(note))
+        let is_isolated = desired.blueprint.isolated;
+        let wait = |note: String| Err(Why::SharedClaim(note));
+        let mut places: BTreeMap<&str, String> = BTreeMap::new();
+        for Leader { who, placeholder, claim } in &desired.leaders {
+            let shared = format!("claim {claim} is also used by the earlier {who}");
+            if is_isolated {
+                return wait(format!(
+                    "{shared}, and runs are isolated: this one starts when that one has ended"
+                ));
+            }
+            match self.view.placeholder_pod(placeholder).and_then(PlaceholderPod::place) {
+                Some(node) => {
+                    places.entry(node).or_insert_with(|| format!("{shared} on node {node}"));
+                }
+                None => return wait(format!("{shared}, whose placeholder has no node yet")),
             }
         }
+        for (pod, node, claim, is_own) in self.other_users(desired) {
+            let used = format!("claim {claim} is in use by pod {} on node {node}", pod.name);
+            if is_isolated && !is_own {
+                return wait(format!(
+                    "{used}, and runs are isolated: this one starts when that pod has ended"
+                ));
+            }
+            places.entry(node).or_insert(used);
+        }
+        let mut places = places.into_iter();
+        match (places.next(), places.next()) {
+            (None, _) => Ok(Nodes::Any),
+            (Some((node, _)), None) => Ok(Nodes::Only(node.into())),
+            (Some((_, one)), Some((_, other))) => {
+                wait(format!("{one}, and {other}: the group starts when they are on one node"))
+            }
+        }
+    }
+
+    /// The pods outside of a group that mount one of its claims, with their nodes and the claims, and whether
+    /// they are of the same run. Pods that are being deleted on a lost node do not count.
+    fn other_users<'d>(
+        &'d self,
+        desired: &'d Desired<'_>,
+    ) -> impl Iterator<Item = (&'v Name, &'v str, &'v str, bool)> + 'd {
+        let name = &desired.blueprint.name;
+        let run = desired.run.map(|(_, run)| &*run.identity.uid);
+        let claims = desired.blueprint.claims.iter();
+        let users = claims.filter_map(|claim| {
+            let users = self.users.get_or_init(|| users(self.view));
+            users.get(&(&*name.namespace, claim))
+        });
+        users.flatten().filter_map(move |(pod, member, claim)| {
+            let node = member.place()?;
+            let is_member = member.placeholder.as_deref() == Some(&*name.name);
+            let is_lost = || member.identity.deleting && is_lost(node, self.view);
+            let counts = !is_member && !is_lost();
+            let is_own = || family::belongs(pod, member, &name.name, run, self.view);
+            counts.then(|| (*pod, node, *claim, is_own()))
+        })
     }
 
     /// The nodes of the first plan for a placeholder that does not exist; `Ok(None)` if its run has not

@@ -45,6 +45,54 @@ fn a_leader_does_not_leave_while_a_follower_uses_the_claim() {
     world.settle(LONG).expect("second:n2");
 }
 
+/// Two runs with a claim each, one on `n1` and one on `n2`; and one with both claims.
+#[test]
+fn a_run_that_shares_claims_with_runs_on_two_nodes_waits_until_one_has_ended() {
+    let mut world = World::new(&["n1", "n2", "n3"]);
+    world.claim("x").claim("y").run("first", &["x"], &[]).run("second", &["y"], &[]);
+    world.member("a", "first", 100).mount("a", "x").settle(SOON).expect("a:n1");
+    world.cordon("n1", true).member("b", "second", 100).mount("b", "y").settle(SOON);
+    world.expect("b:n2").cordon("n1", false).wait(1).run("both", &["x", "y"], &[]);
+    world.member("d", "both", 100).mount("d", "x").mount("d", "y").settle(LONG).expect("d:");
+    world.expect_events(POD, "d", &[reason::SHARED_CLAIM]);
+    // The run has ended, but its pod still mounts the claim.
+    world.end("first").settle(LONG).expect("a:n1 d:").finish("a").settle(SOON).expect("d:n2");
+    world.expect_rest();
+}
+
+/// A sidecar runs for some time after its TaskRun has ended.
+#[test]
+fn a_run_does_not_use_a_claim_elsewhere_while_a_pod_of_an_ended_run_mounts_it() {
+    for mode in [CoscheduleMode::Workspaces, CoscheduleMode::IsolatePipelinerun] {
+        let mut world = two_runs(mode);
+        world.member("a", "first", 100).mount("a", "c").settle(SOON).expect("a:n1");
+        world.end("first").settle(SOON).cordon("n1", true).member("d", "second", 100);
+        world.mount("d", "c").settle(LONG).expect("a:n1 d:");
+        let is_isolated = mode == CoscheduleMode::IsolatePipelinerun;
+        assert_eq!(world.reported(POD, "d").contains(&reason::SHARED_CLAIM), is_isolated);
+        world.finish("a").settle(LONG).expect("d:n2 second:n2");
+        world.expect_rest();
+    }
+}
+
+/// The earlier run goes where a pod of the later one mounts the claim, too.
+#[test]
+fn a_placeholder_comes_back_to_the_node_on_which_the_claim_is_in_use() {
+    let mut world = two_runs(CoscheduleMode::Workspaces);
+    world.reserve("first").member("b", "second", 100).mount("b", "c").settle(SOON).expect("b:n1");
+    world.cordon("n1", true).evict("first").settle(LONG).expect("first: b:n1");
+    world.finish("b").settle(LONG).expect("first:n2 second:n2");
+}
+
+/// Its kubelet may never report that it has ended.
+#[test]
+fn a_pod_that_is_being_deleted_on_a_lost_node_uses_no_claim() {
+    let mut world = two_runs(CoscheduleMode::Workspaces);
+    world.member("a", "first", 100).mount("a", "c").settle(SOON).expect("a:n1").end("first");
+    world.ready("n1", false).mark_deleted("Pod", "a").member("d", "second", 100);
+    world.settle(LONG).expect("a:n1 d:n2");
+}
+
 /// In Tekton's default mode only the TaskRuns say so that use a claim; and Tekton's flag may change while
 /// a run continues.
 #[test]
