@@ -5,6 +5,7 @@
 
 pub mod admission {
     //! See `src/admission.rs`.
+    pub use crate::admission::stored::decide_creation;
     pub use crate::admission::{
         Admission, Decision, ParseError, Pass, Refusal, Review, answer, decide, validate,
     };

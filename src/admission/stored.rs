@@ -5,38 +5,51 @@ use serde_json::{Value, json};
 
 use super::review::API_VERSION;
 use super::{Decision, ParseError, Review, decide, validate};
-use crate::placement::reason::Reason;
+use crate::placement::intent::Change;
+use crate::placement::reason::{Finding, Reason};
+use crate::placement::record;
 use crate::systems::policy::Policy;
 use crate::view::View;
 use crate::view::resource::Resource;
 
-/// Decides as if `object`, of the kind `resource`, were created in `namespace` now. The node name of a
-/// stored pod is the scheduler's, if it contradicts the pod: its author cannot remove it.
+/// The path of [`record::KEY`] in a pod.
+const RECORD: &str = "/metadata/annotations/stowplan.dev~1placement";
+
+/// Decides as if `object`, of the kind `resource`, were created in `namespace` now, without what stowplan and the
+/// scheduler change in a stored pod after its admission: a node name that contradicts the pod is the scheduler's,
+/// and a pod with a record has lost its gates and keeps the record of what was decided then.
 ///
 /// # Errors
 /// A field that stowplan reads has the wrong type.
-pub(crate) fn decide_creation(
+pub fn decide_creation(
     resource: &Resource,
     namespace: &str,
     object: &Value,
     view: &View,
     policy: &Policy,
 ) -> Result<Decision, ParseError> {
-    let decision = decide_as_written(resource, namespace, object, view, policy)?;
-    let is_stored = object.pointer("/metadata/uid").is_some();
-    match &decision {
-        Decision::Refuse(refusal)
-            if is_stored
-                && refusal.findings.iter().any(|it| it.reason == Reason::NodeNameConflict) =>
-        {
-            let mut object = object.clone();
-            if let Some(Value::Object(spec)) = object.get_mut("spec") {
-                spec.remove("nodeName");
-            }
-            decide_as_written(resource, namespace, &object, view, policy)
-        }
-        _ => Ok(decision),
+    let mut decision = decide_as_written(resource, namespace, object, view, policy)?;
+    if object.pointer("/metadata/uid").is_none() {
+        return Ok(decision);
     }
+    let is_of_scheduler = |finding: &Finding| finding.reason == Reason::NodeNameConflict;
+    if let Decision::Refuse(refusal) = &decision
+        && refusal.findings.iter().any(is_of_scheduler)
+    {
+        let mut object = object.clone();
+        if let Some(Value::Object(spec)) = object.get_mut("spec") {
+            spec.remove("nodeName");
+        }
+        decision = decide_as_written(resource, namespace, &object, view, policy)?;
+    }
+    let annotations = object.pointer("/metadata/annotations");
+    if annotations.is_some_and(|all| all.get(record::KEY).is_some())
+        && let Decision::Admit(admission) = &mut decision
+    {
+        admission.intents.retain(|intent| !matches!(intent.change, Change::Gate(_)));
+        admission.patch = admission.patch.without(&["/spec/schedulingGates", RECORD]);
+    }
+    Ok(decision)
 }
 
 fn decide_as_written(

@@ -41,6 +41,21 @@ impl Patch {
     pub fn operations(&self) -> Vec<PatchOperation> {
         serde_json::from_slice(self.as_json()).expect("the editor writes operations")
     }
+
+    /// Returns the patch without the operations on these fields and what is below them.
+    #[must_use]
+    pub(crate) fn without(&self, fields: &[&str]) -> Self {
+        let mut operations = self.operations();
+        operations.retain(|operation| {
+            let path = operation.path().as_str();
+            !fields.iter().any(|field| path.starts_with(field))
+        });
+        let json = match operations.as_slice() {
+            [] => Vec::new(),
+            operations => serde_json::to_vec(operations).expect("operations serialize"),
+        };
+        Self { json }
+    }
 }
 
 /// A step on the way to a value.

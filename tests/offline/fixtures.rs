@@ -21,11 +21,12 @@ use crate::pods::{Kind, keeps, patch_of, patched, view_of, with_unknown_fields};
 use case::{Case, Expectation, RECORDED, Suite};
 use serde_json::{Value, json};
 use shared::{Shared, entries, name_of};
-use stowplan::testing::admission::{Decision, Pass, Review, decide};
+use stowplan::testing::admission::{Decision, Pass, Review, decide, decide_creation};
+use stowplan::testing::systems::SYSTEMS;
 use stowplan::testing::systems::coschedule::keys::ASSISTANT;
 use stowplan::testing::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::{Key, View};
+use stowplan::testing::view::{Key, View, resource};
 
 pub(crate) const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures");
 
@@ -302,11 +303,42 @@ fn check(case: &Case, folder: &Path) -> Result<(), String> {
         }
     }
 
+    if kind == Kind::Pod && !expected.patch.is_empty() && case.policy.record_placement {
+        for bound in [false, true] {
+            let stored = stored(&result, bound);
+            let decision =
+                decide_creation(&resource::POD, &case.namespace, &stored, &view, &case.policy)
+                    .map_err(|error| format!("stored: {error}"))?;
+            let patch = patch_of(&decision).map_err(|problem| format!("stored: {problem}"))?;
+            if !patch.is_empty() {
+                return Err(format!("as the cluster has it, it is reported to lack {patch:?}"));
+            }
+        }
+    }
+
     let enriched = with_unknown_fields(&case.object);
     let unknown = |problem: String| format!("with unknown fields: {problem}");
     let (result, _) = admit(&enriched, &view).map_err(unknown)?;
     keeps(&enriched, &result).map_err(unknown)?;
     kind.check(&result)
+}
+
+/// An admitted pod as the cluster has it once the controller has removed stowplan's gates, and the scheduler has
+/// `bound` it.
+fn stored(admitted: &Value, bound: bool) -> Value {
+    let mut pod = admitted.clone();
+    pod["metadata"]["uid"] = json!("u");
+    let is_own = |gate: &Value| {
+        let mut gates = SYSTEMS.iter().flat_map(|system| system.gates);
+        gates.any(|own| gate["name"] == own.name)
+    };
+    if let Some(gates) = pod["spec"]["schedulingGates"].as_array_mut() {
+        gates.retain(|gate| !is_own(gate));
+    }
+    if bound && pod["spec"]["nodeName"].is_null() {
+        pod["spec"]["nodeName"] = json!("somewhere");
+    }
+    pod
 }
 
 fn outcome(object: &Value, answer: &Expectation) -> Result<Value, String> {
