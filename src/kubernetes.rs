@@ -16,9 +16,15 @@ pub(crate) const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecutio
 /// The scheduler of pods without `spec.schedulerName`.
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// The kinds that create a pod again if it is deleted.
-pub(crate) const CREATING_AGAIN: [&str; 5] =
-    ["ReplicaSet", "StatefulSet", "Job", "ReplicationController", "DaemonSet"];
+/// The kinds that create a pod again if it is deleted, by their API groups. Other projects have kinds of the same
+/// names, which may not.
+const CREATING_AGAIN: [(&str, &str); 5] = [
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+    ("apps", "DaemonSet"),
+    ("batch", "Job"),
+    ("", "ReplicationController"),
+];
 
 /// The owner that manages an object.
 #[must_use]
@@ -30,7 +36,14 @@ pub(crate) fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
 /// Whether a controller of Kubernetes creates a pod again if it is deleted.
 #[must_use]
 pub(crate) fn is_created_again(metadata: &ObjectMeta) -> bool {
-    controller(metadata).is_some_and(|owner| CREATING_AGAIN.contains(&owner.kind.as_str()))
+    controller(metadata).is_some_and(|owner| creates_again(&owner.api_version, &owner.kind))
+}
+
+/// Whether an owner of this `apiVersion` and `kind` creates a pod again if it is deleted.
+#[must_use]
+pub(crate) fn creates_again(api_version: &str, kind: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    CREATING_AGAIN.contains(&(group, kind))
 }
 
 #[must_use]
@@ -163,6 +176,23 @@ mod tests {
             assert_eq!(pod.spec.iter().flat_map(claims).next(), None);
             assert_eq!(scheduler_name(&pod), DEFAULT_SCHEDULER);
             assert!(!is_finished(&pod) && condition(&pod, "Ready").is_none());
+        }
+    }
+
+    #[test]
+    fn kinds_of_the_same_name_in_other_groups_do_not_count() {
+        for (version, kind, expected) in [
+            ("apps/v1", "ReplicaSet", true),
+            ("batch/v1", "Job", true),
+            ("batch/v1beta1", "Job", true),
+            ("v1", "ReplicationController", true),
+            ("batch.volcano.sh/v1alpha1", "Job", false),
+            ("apps.kruise.io/v1beta1", "StatefulSet", false),
+            ("v1", "Job", false),
+            ("apps/v1", "Deployment", false),
+            ("", "", false),
+        ] {
+            assert_eq!(creates_again(version, kind), expected, "{version} {kind}");
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::de::Error as _;
 use serde_json::Value;
 
 use super::object::{Members, Metadata, Object, Spec, decode_member};
+use crate::kubernetes::creates_again;
 use crate::wire::{Item, Text, TextMap, null_is_default, optional_object};
 
 /// A pod that stowplan decides on.
@@ -139,6 +140,15 @@ impl<'a> Pod<'a> {
         self.metadata.owner_references.iter().any(|owner| {
             owner.controller == Some(true)
                 && owner.kind.as_ref().is_some_and(|k| k.as_str() == kind)
+        })
+    }
+
+    /// Whether a controller of Kubernetes creates it again if it is deleted.
+    #[must_use]
+    pub(crate) fn is_created_again(&self) -> bool {
+        self.metadata.controller().is_some_and(|owner| {
+            let version = owner.api_version.as_ref().map_or("", Text::as_str);
+            creates_again(version, owner.kind.as_ref().map_or("", Text::as_str))
         })
     }
 }

@@ -7,8 +7,9 @@ use super::objects::*;
 use super::situations;
 
 fn owned(pod: Value, kind: &str, name: &str) -> Value {
+    let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
     let owner =
-        json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": "o", "controller": true});
+        json!({"apiVersion": version, "kind": kind, "name": name, "uid": "o", "controller": true});
     let mut pod = with(pod, &json!({"metadata": {"ownerReferences": [owner]}}));
     pod["metadata"]["labels"] = json!({"pod-template-hash": "5d4f"});
     pod

@@ -70,5 +70,6 @@ fn tolerating_all() -> Value {
 
 /// Owner references to an object that controls a pod.
 fn controlled_by(kind: &str) -> Value {
-    json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": true}])
+    let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+    json!([{"apiVersion": version, "kind": kind, "name": "o", "uid": "o", "controller": true}])
 }

@@ -200,7 +200,7 @@ fn pod(name: &str, role: &str, workload: &str, with: &Value) -> Value {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "7",
             "labels": {"mpi.stowplan.dev/cluster": "c", "mpi.stowplan.dev/role": role},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Job", "name": workload,
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": workload,
                 "uid": workload, "controller": true}]},
         "spec": {"containers": [{"name": "a"}]},
     });

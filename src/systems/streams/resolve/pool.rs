@@ -7,7 +7,7 @@ use super::super::request::PoolReference;
 use super::super::{Placing, guard, hostnames, keys};
 use super::{Resolved, Wording, format_host, resolve};
 use crate::api::condition::{ACCEPTED, READY};
-use crate::kubernetes::{CREATING_AGAIN, HOSTNAME};
+use crate::kubernetes::HOSTNAME;
 use crate::placement::intent::{Change, NodeLabel, NodeTerm, on_labels, on_node};
 use crate::placement::reason::{Reason, quoted};
 use crate::placement::record;
@@ -211,7 +211,7 @@ impl Placing<'_> {
     where
         Self: 'v,
     {
-        if !CREATING_AGAIN.iter().any(|kind| self.pod.is_controlled_by(kind)) {
+        if !self.pod.is_created_again() {
             return Vec::new();
         }
         let members = hostnames::of_members(pool, index, self.view).unwrap_or_default();
