@@ -39,7 +39,7 @@ pub(crate) fn is_created_again(metadata: &ObjectMeta) -> bool {
     controller(metadata).is_some_and(|owner| creates_again(&owner.api_version, &owner.kind))
 }
 
-/// Whether an owner of this `apiVersion` and `kind` creates a pod again if it is deleted.
+/// Returns whether an owner of this `apiVersion` and `kind` creates a pod again if it is deleted.
 #[must_use]
 pub(crate) fn creates_again(api_version: &str, kind: &str) -> bool {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);

@@ -143,7 +143,7 @@ impl<'a> Pod<'a> {
         })
     }
 
-    /// Whether a controller of Kubernetes creates it again if it is deleted.
+    /// Returns whether a controller of Kubernetes creates it again if it is deleted.
     #[must_use]
     pub(crate) fn is_created_again(&self) -> bool {
         self.metadata.controller().is_some_and(|owner| {

@@ -103,7 +103,7 @@ pub(crate) struct Diagnosis {
     /// The message of the scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) scheduler: Option<String>,
-    /// What an autoscaler says about the pod, if it waits.
+    /// The last statement of an autoscaler about the pod, if it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) autoscaler: Option<String>,
     /// Why the object waits.

@@ -1,4 +1,4 @@
-//! What autoscalers say about pods that wait, in their events.
+//! The statements of autoscalers about pods that wait, read from their events.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ pub(crate) const COMPONENTS: [&str; 2] = ["cluster-autoscaler", "karpenter"];
 /// The label of a node that Karpenter has made.
 const OF_KARPENTER: &str = "karpenter.sh/nodepool";
 
-/// What autoscalers have said.
+/// The last statements of autoscalers.
 #[derive(Debug, Default)]
 pub(crate) struct Autoscalers {
     /// The last event about each pod.
@@ -70,7 +70,7 @@ impl Autoscalers {
         is_of_pod.then(|| statement.text.clone())
     }
 
-    /// Whether the cluster has an autoscaler, as far as can be seen.
+    /// Returns whether the cluster has an autoscaler, as far as can be seen.
     fn has_any(&self, view: &View) -> bool {
         let is_of_karpenter = |node: &crate::view::Node| {
             let details = node.details.as_deref();

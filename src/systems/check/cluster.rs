@@ -40,7 +40,7 @@ impl Cluster {
         self.pods.push(pod);
     }
 
-    /// What an autoscaler says about a pod; `None` if it has a node.
+    /// Returns the last statement of an autoscaler about a pod; `None` if it has a node.
     pub(crate) fn autoscaler(&self, pod: &Pod) -> Option<String> {
         let waits = node_name(pod).is_none() && !is_finished(pod);
         waits.then(|| self.autoscalers.about(pod, &self.view))?

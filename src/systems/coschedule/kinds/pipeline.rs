@@ -41,7 +41,7 @@ pub(crate) struct PipelineTask {
     pub mounted: Box<[Box<str>]>,
     /// The Task of the namespace that it refers to; `None`: it is inline, or only Tekton can find it.
     pub task: Option<Box<str>>,
-    /// What the pod of an inline task requests.
+    /// The requests of an inline task.
     pub requests: TaskRequests,
 }
 

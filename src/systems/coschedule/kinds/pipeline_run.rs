@@ -99,7 +99,7 @@ pub(crate) struct TaskOverride {
     pub node_selector: Option<Labels>,
     /// The claims that its pod template mounts; `None` without `volumes`.
     pub mounted: Option<Box<[Box<str>]>>,
-    /// What its steps request together; `None`: each what it says itself.
+    /// The requests of all its steps together; `None`: each step has its own.
     pub requests: Option<Room>,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Task {
     pub requests: TaskRequests,
 }
 
-/// What the containers of a task request. Steps are containers of one pod, so that their requests add up
+/// The requests of the containers of a task. Steps are containers of one pod, so that their requests add up
 /// (Tekton, "Compute Resources"). A LimitRange may add requests, which are not known here.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct TaskRequests {
@@ -62,8 +62,8 @@ impl TaskRequests {
     }
 }
 
-/// What a container requests. It has what it does not say itself from `template`, and requests its limits where
-/// it has no requests. `resources` is the field of v1beta1.
+/// Returns the requests of a container. What it leaves out is that of `template`, and its limits stand for missing
+/// requests. `resources` is the field of v1beta1.
 fn requested(container: &Document, template: &Document) -> Room {
     let mut all = BTreeMap::new();
     for kind in ["limits", "requests"] {

@@ -191,7 +191,7 @@ pub(crate) struct MissingNode {
     pub(crate) elements: Vec<usize>,
     /// The pools of which it is a member, by their indices in the spec.
     pub(crate) pools: Vec<usize>,
-    /// Whether it must have no other pods of jobs.
+    /// True if it must have no other pods of jobs.
     pub(crate) is_alone: bool,
 }
 

@@ -19,7 +19,7 @@ pub(crate) const SCALING: &str = "streams.stowplan.dev/scaling";
 /// The label of the same; its value is the UID of the object that waits. Its scaling pods are on different nodes.
 pub(crate) const SCALES_FOR: &str = "streams.stowplan.dev/scales-for";
 
-/// What the names of these StatefulSets begin with.
+/// The beginning of the names of these StatefulSets.
 pub(crate) const NAME_PREFIX: &str = "stowplan-scaling-";
 
 /// A StatefulSet of scaling pods.

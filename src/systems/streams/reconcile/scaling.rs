@@ -33,6 +33,7 @@ use crate::systems::streams::kinds::scaling::{NAME_PREFIX, ScalingSet};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_pod::{APP, APP_VALUE, PendingPod};
 use crate::systems::streams::policy::Unmet;
+use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
 use crate::view::resource::STATEFUL_SET;
 use crate::view::{Identity, Name, Resource, Resources, View};
@@ -57,11 +58,11 @@ struct NewNode {
     node_selector: BTreeMap<String, String>,
     /// Node affinity: requirements of labels.
     expressions: Vec<Value>,
-    /// Those that all of its pods have; `None`: it has no pod yet.
+    /// The tolerations that all of its pods have; `None`: it has no pod yet.
     tolerations: Option<Vec<Value>>,
     /// The job whose pods must not be there.
     job: Option<Box<str>>,
-    /// Whether no pods of jobs may be there.
+    /// True if no pods of jobs may be there.
     is_alone: bool,
 }
 
@@ -216,7 +217,10 @@ fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Ve
         };
         let identity = &pool.identity;
         if *missing == 0 {
-            if !is_true(&pool.status.conditions) {
+            // As the status says, it has waited for nodes until now, or is reserving them.
+            let ready = condition::find(&pool.status.conditions, condition::READY);
+            let reasons = [PoolReason::InsufficientNodes, PoolReason::Reserving];
+            if ready.is_some_and(|ready| reasons.iter().any(|of| of.as_str() == ready.reason)) {
                 waiting.push(Waiting { resource, name, identity, missing: None });
             }
             continue;

@@ -231,10 +231,19 @@ fn a_pool_asks_for_nodes_if_pods_wait_for_it() {
     assert_eq!(actions, 1);
     world.join("new-0");
     done(&mut world, &["=1"]);
+    let with = |reason: &str| {
+        json!({"status": {"conditions": [
+            {"type": "Ready", "status": "False", "reason": reason, "message": "",
+             "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        ]}})
+    };
+    world.pool(3, &with("InsufficientNodes"));
     world.join("new-1");
-    // Its nodes are being reserved.
     done(&mut world, &[]);
-    world.view.forget(&HOST_POOL, &Name::new("ns", "p"));
+    world.pool(3, &with("Reserving"));
+    done(&mut world, &[]);
+    // It may have no nodes any more.
+    world.pool(3, &with("NotAllowed"));
     done(&mut world, &["-"]);
 }
 
