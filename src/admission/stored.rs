@@ -12,9 +12,6 @@ use crate::systems::policy::Policy;
 use crate::view::View;
 use crate::view::resource::Resource;
 
-/// The path of [`record::KEY`] in a pod.
-const RECORD: &str = "/metadata/annotations/stowplan.dev~1placement";
-
 /// Decides as if `object`, of the kind `resource`, were created in `namespace` now, without what stowplan and the
 /// scheduler change in a stored pod after its admission: a node name that contradicts the pod is the scheduler's,
 /// and a pod with a record has lost its gates and keeps the record of what was decided then.
@@ -47,7 +44,8 @@ pub fn decide_creation(
         && let Decision::Admit(admission) = &mut decision
     {
         admission.intents.retain(|intent| !matches!(intent.change, Change::Gate(_)));
-        admission.patch = admission.patch.without(&["/spec/schedulingGates", RECORD]);
+        let record = ["metadata", "annotations", record::KEY];
+        admission.patch = admission.patch.without(&[&["spec", "schedulingGates"], &record]);
     }
     Ok(decision)
 }

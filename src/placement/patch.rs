@@ -10,6 +10,7 @@
 use std::fmt::Write as _;
 
 use json_patch::PatchOperation;
+use json_patch::jsonptr::PointerBuf;
 use memchr::memchr2;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -42,14 +43,14 @@ impl Patch {
         serde_json::from_slice(self.as_json()).expect("the editor writes operations")
     }
 
-    /// Returns the patch without the operations on these fields and what is below them.
+    /// Returns the patch without the operations on these fields, given by their keys, and what is below them.
     #[must_use]
-    pub(crate) fn without(&self, fields: &[&str]) -> Self {
+    pub(crate) fn without(&self, fields: &[&[&str]]) -> Self {
+        let fields: Vec<PointerBuf> =
+            fields.iter().map(|keys| PointerBuf::from_tokens(keys.iter().copied())).collect();
         let mut operations = self.operations();
-        operations.retain(|operation| {
-            let path = operation.path().as_str();
-            !fields.iter().any(|field| path.starts_with(field))
-        });
+        operations
+            .retain(|operation| !fields.iter().any(|field| operation.path().starts_with(field)));
         let json = match operations.as_slice() {
             [] => Vec::new(),
             operations => serde_json::to_vec(operations).expect("operations serialize"),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use k8s_openapi::api::core::v1 as core;
 
 use super::resource::POD;
-use super::table::{Kind, Scope, Table, Watch};
+use super::table::{self, Kind, Scope, Table, Watch};
 use super::{Name, Resources};
 
 pub(crate) const PODS: Kind = Kind::built_in(POD);
@@ -13,10 +13,7 @@ pub(crate) const PODS: Kind = Kind::built_in(POD);
 /// The watches of a table that reads all pods for the controller, and none for admission.
 #[must_use]
 pub(crate) fn all_for_controller(scope: Scope) -> Vec<Watch> {
-    match scope {
-        Scope::Controller => vec![Watch { store: POD.plural, selector: "".into() }],
-        Scope::Admission | Scope::File => Vec::new(),
-    }
+    table::all_for_controller(POD.plural, scope)
 }
 
 /// Whether a pod has finished, so that it no longer uses resources of its node.

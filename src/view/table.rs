@@ -112,6 +112,15 @@ impl Kind {
     }
 }
 
+/// The watches of a table that reads all objects of a kind for the controller, and none for admission.
+#[must_use]
+pub(crate) fn all_for_controller(store: &'static str, scope: Scope) -> Vec<Watch> {
+    match scope {
+        Scope::Controller => vec![Watch { store, selector: "".into() }],
+        Scope::Admission | Scope::File => Vec::new(),
+    }
+}
+
 /// A watch that feeds tables. Tables of one kind with the same `store` share it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Watch {

@@ -211,7 +211,7 @@ impl Lists {
         let plural = kind.resource.plural;
         let everywhere = || Api::<DynamicObject>::all_with(self.client.clone(), resource);
         if !kind.resource.namespaced {
-            let listed = self.list_pages(&everywhere(), plural, Some(selector)).await;
+            let listed = self.list_pages(&everywhere(), plural, labelled(selector)).await;
             return match listed {
                 // A role in the namespace may allow to read the namespace itself.
                 Err(error) if error.is_forbidden() && kind.resource.kind == NAMESPACE => {
@@ -223,7 +223,7 @@ impl Lists {
             };
         }
         if (self.all || kind.across_namespaces) && !self.narrowed.contains(plural) {
-            match self.list_pages(&everywhere(), plural, Some(selector)).await {
+            match self.list_pages(&everywhere(), plural, labelled(selector)).await {
                 Err(error) if error.is_forbidden() => {
                     let listed = self.list_own(resource, plural, selector).await;
                     if listed.as_ref().is_err_and(Unlisted::is_forbidden) {
@@ -245,13 +245,13 @@ impl Lists {
         selector: &str,
     ) -> Result<Vec<DynamicObject>, Unlisted> {
         let own = Api::namespaced_with(self.client.clone(), &self.namespace, resource);
-        self.list_pages(&own, plural, Some(selector)).await
+        self.list_pages(&own, plural, labelled(selector)).await
     }
 
     /// Lists all nodes. `None`: the user may not.
     pub(super) async fn list_nodes(&mut self) -> Result<Option<Vec<core::Node>>, Unlisted> {
         let nodes = Api::<core::Node>::all(self.client.clone());
-        let listed = self.list_pages(&nodes, NODE.plural, None).await;
+        let listed = self.list_pages(&nodes, NODE.plural, ListParams::default()).await;
         self.unless_forbidden(listed, WITHOUT_NODES)
     }
 
@@ -266,9 +266,9 @@ impl Lists {
         let listed = match everywhere {
             true => {
                 let all = Api::<core::Pod>::all(self.client.clone());
-                match self.list_pages(&all, POD.plural, None).await {
+                match self.list_pages(&all, POD.plural, ListParams::default()).await {
                     Err(error) if error.is_forbidden() => {
-                        let listed = self.list_pages(&own, POD.plural, None).await;
+                        let listed = self.list_pages(&own, POD.plural, ListParams::default()).await;
                         if listed.is_ok() {
                             self.narrowed.insert(POD.plural);
                         }
@@ -277,7 +277,7 @@ impl Lists {
                     listed => listed,
                 }
             }
-            false => self.list_pages(&own, POD.plural, None).await,
+            false => self.list_pages(&own, POD.plural, ListParams::default()).await,
         };
         Ok(self.unless_forbidden(listed, without)?.unwrap_or_default())
     }
@@ -294,7 +294,7 @@ impl Lists {
             true => Api::all_with(self.client.clone(), resource),
             false => Api::namespaced_with(self.client.clone(), &self.namespace, resource),
         };
-        let listed = self.list_pages(&api, plural, None).await;
+        let listed = self.list_pages(&api, plural, ListParams::default()).await;
         let listed = self.unless_forbidden(listed, without)?.unwrap_or_default();
         Ok(listed.into_iter().filter_map(|object| build_document(object, resource)).collect())
     }
@@ -348,42 +348,25 @@ impl Lists {
         let mut events = Vec::new();
         for component in COMPONENTS {
             let fields = format!("involvedObject.kind=Pod,source={component}");
-            let listed = self.list_fields(&api, "events", None, &fields).await;
+            let wanted = ListParams::default().fields(&fields);
+            let listed = self.list_pages(&api, "events", wanted).await;
             let listed = self.unless_forbidden(listed, "what autoscalers say is not known")?;
             events.extend(listed.into_iter().flatten());
         }
         Ok(events)
     }
 
+    /// Lists the objects that `wanted` selects, page by page.
     pub(super) async fn list_pages<K>(
         &self,
         api: &Api<K>,
         plural: &'static str,
-        selector: Option<&str>,
+        wanted: ListParams,
     ) -> Result<Vec<K>, Unlisted>
     where
         K: Clone + Debug + DeserializeOwned,
     {
-        self.list_fields(api, plural, selector, "").await
-    }
-
-    async fn list_fields<K>(
-        &self,
-        api: &Api<K>,
-        plural: &'static str,
-        selector: Option<&str>,
-        fields: &str,
-    ) -> Result<Vec<K>, Unlisted>
-    where
-        K: Clone + Debug + DeserializeOwned,
-    {
-        let mut parameters = ListParams::default().limit(PAGE);
-        if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
-            parameters = parameters.labels(selector);
-        }
-        if !fields.is_empty() {
-            parameters = parameters.fields(fields);
-        }
+        let mut parameters = wanted.limit(PAGE);
         let mut objects = Vec::new();
         loop {
             let page = api.list(&parameters).await.map_err(|error| self.failed(plural, error))?;
@@ -394,6 +377,12 @@ impl Lists {
             }
         }
     }
+}
+
+/// Selects the objects with these labels; empty: all.
+fn labelled(selector: &str) -> ListParams {
+    let all = ListParams::default();
+    if selector.is_empty() { all } else { all.labels(selector) }
 }
 
 fn is_built_in(kind: &Kind) -> bool {

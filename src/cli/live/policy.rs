@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 
 use super::lists::{Lists, Unlisted};
@@ -23,7 +24,8 @@ const ASSUMED: &str = "the default policy is assumed, with no further excluded n
 /// The cluster does not answer.
 pub(super) async fn read(lists: &mut Lists) -> Result<Policy, Unlisted> {
     let webhooks = Api::<MutatingWebhookConfiguration>::all(lists.client.clone());
-    let listed = lists.list_pages(&webhooks, "mutatingwebhookconfigurations", None).await;
+    let listed =
+        lists.list_pages(&webhooks, "mutatingwebhookconfigurations", ListParams::default()).await;
     let Some(listed) = lists.unless_forbidden(listed, ASSUMED)? else {
         return Ok(Policy::default());
     };

@@ -1,12 +1,12 @@
 //! The statements of autoscalers about pods that wait, read from their events.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::kubernetes::gates;
-use crate::view::{Name, View};
+use crate::view::{Name, Node, View};
 
 /// The components of autoscalers, as their events name them.
 pub(crate) const COMPONENTS: [&str; 2] = ["cluster-autoscaler", "karpenter"];
@@ -19,8 +19,6 @@ const OF_KARPENTER: &str = "karpenter.sh/nodepool";
 pub(crate) struct Autoscalers {
     /// The last event about each pod.
     last: HashMap<Name, Statement>,
-    /// The components of which there are events.
-    seen: BTreeSet<&'static str>,
 }
 
 /// An event about a pod.
@@ -40,7 +38,6 @@ impl Autoscalers {
         let source = source.or(event.reporting_component).unwrap_or_default();
         let component = COMPONENTS.into_iter().find(|component| *component == source);
         let (Some(component), Some("Pod")) = (component, pod.kind.as_deref()) else { return };
-        self.seen.insert(component);
         let in_series = event.series.and_then(|series| series.last_observed_time);
         let times = [in_series.map(|time| time.0), event.event_time.map(|time| time.0)];
         let at = event.last_timestamp.map(|time| time.0);
@@ -72,10 +69,10 @@ impl Autoscalers {
 
     /// Returns whether the cluster has an autoscaler, as far as can be seen.
     fn has_any(&self, view: &View) -> bool {
-        let is_of_karpenter = |node: &crate::view::Node| {
+        let is_of_karpenter = |node: &Node| {
             let details = node.details.as_deref();
             details.is_some_and(|details| details.labels.contains_key(OF_KARPENTER))
         };
-        !self.seen.is_empty() || view.nodes().any(|(_, node)| is_of_karpenter(node))
+        !self.last.is_empty() || view.nodes().any(|(_, node)| is_of_karpenter(node))
     }
 }

@@ -15,7 +15,7 @@ use crate::systems::policy::Policy;
 use crate::view::index::Sets;
 use crate::view::resource::STATEFUL_SET;
 use crate::view::rows::{GroupedRow, Rows, TableRow};
-use crate::view::table::Watch;
+use crate::view::table::{Watch, all_for_controller};
 use crate::view::{Identity, Kind, Name, Resource, Scope};
 
 /// A workload of a cluster: a Job, a StatefulSet, or a launcher's pod that no workload makes.
@@ -122,14 +122,6 @@ pub(crate) type MpiSets = Rows<MpiSet>;
 
 static JOBS: Kind = Kind::built_in(JOB);
 static SETS: Kind = Kind::built_in(STATEFUL_SET);
-
-/// The annotations of pod templates cannot be selected, so all objects are read, and few are kept.
-fn all_for_controller(store: &'static str, scope: Scope) -> Vec<Watch> {
-    match scope {
-        Scope::Controller => vec![Watch { store, selector: "".into() }],
-        Scope::Admission | Scope::File => Vec::new(),
-    }
-}
 
 impl TableRow for MpiJob {
     type Object = Job;

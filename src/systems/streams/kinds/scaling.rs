@@ -10,13 +10,13 @@ use crate::view::index::Sets;
 use crate::view::pod::{PODS, all_for_controller};
 use crate::view::resource::STATEFUL_SET;
 use crate::view::rows::{GroupedRow, Rows, TableRow};
-use crate::view::table::Watch;
+use crate::view::table::{self, Watch};
 use crate::view::{Identity, Kind, Name, Scope};
 
 /// The label of such a StatefulSet and of its pods; its value is the name of the StatefulSet.
 pub(crate) const SCALING: &str = "streams.stowplan.dev/scaling";
 
-/// The label of the same; its value is the UID of the object that waits. Its scaling pods are on different nodes.
+/// The label of both with the UID of the object that waits: no two of its scaling pods are on one node.
 pub(crate) const SCALES_FOR: &str = "streams.stowplan.dev/scales-for";
 
 /// The beginning of the names of these StatefulSets.
@@ -59,10 +59,7 @@ impl TableRow for ScalingSet {
     const COUNTED_AS: Option<&'static str> = None;
 
     fn watches(scope: Scope) -> Vec<Watch> {
-        match scope {
-            Scope::Controller => vec![Watch { store: STATEFUL_SET.plural, selector: "".into() }],
-            Scope::Admission | Scope::File => Vec::new(),
-        }
+        table::all_for_controller(STATEFUL_SET.plural, scope)
     }
 
     fn from_object(set: &StatefulSet, scope: Scope) -> Option<Self> {

@@ -119,8 +119,8 @@ impl Pool<'_> {
     }
 }
 
-/// Plans the changes for all HostPools, and for the marks of nodes. Returns also which nodes pools lack that
-/// belong to no job.
+/// Plans the changes for all HostPools, and for the marks of nodes. Returns also the nodes that pools
+/// without a job lack.
 pub(super) fn plan<'v>(
     view: &'v View,
     policy: &Policy,

@@ -31,7 +31,7 @@ use crate::systems::streams::kinds::host_pool::Form;
 use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX};
 use crate::systems::streams::kinds::scaling::{NAME_PREFIX, ScalingSet};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_pod::{APP, APP_VALUE, PendingPod};
+use crate::systems::streams::kinds::streams_pod::{APP, APP_VALUE, PendingPod, PodDetails};
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
@@ -73,18 +73,15 @@ pub(super) fn plan(
     wholes: &Wholes<'_>,
     pools: &[PoolLack<'_>],
 ) -> Plan {
-    let mut waiting = HashMap::new();
+    let mut waiting = Vec::new();
     if policy.streams.enabled && policy.streams.unmet == Unmet::Wait {
-        let of_jobs = waiting_jobs(view, policy, wholes);
-        for of in of_jobs.into_iter().chain(waiting_pools(view, policy, pools)) {
-            waiting.insert(&*of.identity.uid, of);
-        }
+        waiting.extend(waiting_jobs(view, policy, wholes));
+        waiting.extend(waiting_pools(view, policy, pools));
     }
+    waiting.sort_unstable_by_key(|of| (of.resource.kind, of.name));
     let mut sets: BTreeMap<&Name, &ScalingSet> = view.scaling_sets().collect();
     let mut plan = Plan::default();
-    let mut objects: Vec<&Waiting<'_>> = waiting.values().collect();
-    objects.sort_unstable_by_key(|of| (of.resource.kind, of.name));
-    for of in objects {
+    for of in &waiting {
         match &of.missing {
             Some(missing) => plan.extend(ask(of, missing, &mut sets, view, policy)),
             None => sets.retain(|_, set| set.owner != of.identity.uid),
@@ -128,7 +125,7 @@ fn ask<'v>(
         let target = Target::new(of.resource, of.name, &of.identity.uid);
         let event = Event { warning: true, reason: TOO_MANY, note };
         let action = Action::new(target, Write::None, vec![event]).with_lasting(&[TOO_MANY]);
-        // The policy does not want any.
+        // An administrator who writes 0 wants no scaling pods, and no event.
         plan.actions.extend((most > 0).then_some(action));
         return plan;
     }
@@ -177,10 +174,10 @@ fn waiting_jobs<'v>(view: &'v View, policy: &Policy, wholes: &Wholes<'_>) -> Vec
             };
             // What the pods request that do not exist yet is not known.
             let pods: Vec<_> = node.elements.iter().map(of_element).collect::<Option<_>>()?;
-            let mut new = NewNode { is_alone: node.is_alone, ..NewNode::default() };
-            new.job = Some(name.name.as_ref().into());
+            let job_name = Some((*name.name).into());
+            let mut new = NewNode { job: job_name, is_alone: node.is_alone, ..NewNode::default() };
             pods.iter().for_each(|pod| new.add(pod));
-            node.pools.iter().for_each(|pool| new.require_pool(&form(job, *pool), policy));
+            node.pools.iter().for_each(|pool| new.require_pool(tags_of(job, *pool), policy));
             Some(new)
         });
         let missing = Some(missing.collect());
@@ -190,27 +187,43 @@ fn waiting_jobs<'v>(view: &'v View, policy: &Policy, wholes: &Wholes<'_>) -> Vec
 }
 
 /// The tags of a pool of a job.
-fn form(job: &StreamsJob, pool: usize) -> Vec<Box<str>> {
+fn tags_of(job: &StreamsJob, pool: usize) -> &[Box<str>] {
     match job.closure.pools.get(pool).map(|pool| &pool.form) {
-        Some(Ok(Form::Sized(_, tags))) => tags.to_vec(),
-        _ => Vec::new(),
+        Some(Ok(Form::Sized(_, tags))) => tags,
+        _ => &[],
     }
+}
+
+/// The pods that have no node.
+fn pending_pods(view: &View) -> impl Iterator<Item = (&Name, &PodDetails, &PendingPod)> {
+    let pods = view.pods().filter(|(_, pod)| !pod.finished && !pod.identity.deleting);
+    pods.filter_map(|(name, pod)| Some((name, pod, pod.pending.as_deref()?)))
 }
 
 /// The pods of elements that have no node, by namespace, job and element.
 fn pods_of_elements(view: &View) -> HashMap<(&str, &str, &str), &PendingPod> {
-    let pods = view.pods().filter(|(_, pod)| !pod.finished && !pod.identity.deleting);
-    pods.filter_map(|(name, pod)| {
-        let key = (&*name.namespace, pod.job.as_deref()?, pod.element.as_deref()?);
-        Some((key, pod.pending.as_deref()?))
-    })
-    .collect()
+    let keyed = pending_pods(view).filter_map(|(name, pod, pending)| {
+        Some(((&*name.namespace, pod.job.as_deref()?, pod.element.as_deref()?), pending))
+    });
+    keyed.collect()
+}
+
+/// The pods that ask for pools and have no node, by namespace and the pool's hash.
+fn pods_of_pools(view: &View) -> HashMap<(&str, &str), Vec<(&Name, &PendingPod)>> {
+    let mut pods: HashMap<_, Vec<_>> = HashMap::new();
+    for (name, pod, pending) in pending_pods(view) {
+        for (hash, _) in &pod.pools {
+            pods.entry((&*name.namespace, &**hash)).or_default().push((name, pending));
+        }
+    }
+    pods
 }
 
 /// The pools without a job that wait for nodes, and for which pods wait: nobody needs the others.
 fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Vec<Waiting<'v>> {
     let resource = HOST_POOL;
     let mut waiting = Vec::new();
+    let mut pods: Option<HashMap<_, Vec<_>>> = None;
     for PoolLack { name, pool, missing } in pools {
         let (Ok(Form::Sized(_, tags)), Some(hash)) = (&pool.form, pool.hash.as_deref()) else {
             continue;
@@ -225,22 +238,17 @@ fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Ve
             }
             continue;
         }
-        let pods = view.pods().filter(|(of, pod)| {
-            let asks = pod.pools.iter().any(|(asked, _)| **asked == *hash);
-            asks && of.namespace == name.namespace && !pod.finished && !pod.identity.deleting
-        });
-        let mut pods: Vec<_> =
-            pods.filter_map(|(name, pod)| Some((pod.pending.as_deref()?, name))).collect();
-        // The largest one.
-        pods.sort_unstable_by_key(|(pod, name)| {
+        let pods = pods.get_or_insert_with(|| pods_of_pools(view));
+        let pods = pods.get(&(&*name.namespace, hash)).map_or(&[][..], Vec::as_slice);
+        let largest = pods.iter().min_by_key(|(name, pod)| {
             let requests = pod.requests();
             (-requests.milli_cpu, -requests.memory, *name)
         });
+        let Some((_, largest)) = largest else { continue };
         let mut new = NewNode { is_alone: pool.exclusive, ..NewNode::default() };
-        let Some(((largest, _), others)) = pods.split_first() else { continue };
         new.add(largest);
-        let others = others.iter().map(|(pod, _)| pod.requests());
-        new.requests = others.fold(new.requests, |all, of| all.max(of));
+        let each = pods.iter().map(|(_, pod)| pod.requests());
+        new.requests = each.fold(new.requests, |all, of| all.max(of));
         new.require_pool(tags, policy);
         waiting.push(Waiting { resource, name, identity, missing: Some(vec![new; *missing]) });
     }
