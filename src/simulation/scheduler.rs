@@ -1,5 +1,6 @@
 //! The filters of the Kubernetes scheduler that stowplan relies on: gates, node selector, node affinity,
-//! taints, pod affinity and anti-affinity on one node, requests, the limit of pods, and volumes.
+//! taints, pod affinity and anti-affinity on one node, requests, the limit of pods, and volumes; and preferred
+//! node affinity.
 
 use std::cell::OnceCell;
 
@@ -136,8 +137,10 @@ impl Simulation {
         let is_unnamed = |node: &core::Node| label(&node.metadata, HOSTNAME).is_none();
         let may_begin = is_first && !nodes.iter().any(|(node, _)| is_unnamed(node));
         let fitting = nodes.iter().filter(|node| self.fits(&subject, node, placed, is_first));
+        let mut fitting: Vec<_> = fitting.collect();
+        fitting.sort_by_key(|(node, details)| !is_preferred(&subject.spec, node, details));
         Some(Found {
-            nodes: fitting.filter_map(|(node, _)| node.metadata.name.clone()).collect(),
+            nodes: fitting.iter().filter_map(|(node, _)| node.metadata.name.clone()).collect(),
             message: match subject.toward.is_empty() || may_begin {
                 true => "no node has room",
                 false => NOT_BESIDE,
@@ -235,6 +238,23 @@ impl Simulation {
             }]);
         }
     }
+}
+
+/// Returns `true` if a node matches each preferred term of the node affinity. The scheduler chooses such a node
+/// if all else is equal.
+fn is_preferred(spec: &core::PodSpec, node: &core::Node, details: &NodeDetails) -> bool {
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let terms = affinity
+        .and_then(|affinity| {
+            affinity.preferred_during_scheduling_ignored_during_execution.as_deref()
+        })
+        .unwrap_or_default();
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    terms.iter().all(|term| {
+        selector::may_select(std::slice::from_ref(&term.preference), name, |key| {
+            Some(details.labels.get(key).map(AsRef::as_ref))
+        })
+    })
 }
 
 /// Returns `true` if the scheduler looks for a node for a pod.

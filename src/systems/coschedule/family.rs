@@ -60,23 +60,6 @@ pub(crate) fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs 
     signs
 }
 
-/// Tekton's own affinity assistant of a root run's TaskRun that uses one of these claims.
-#[must_use]
-pub(crate) fn assistant<'v>(
-    root_name: &Name,
-    root: &'v PipelineRun,
-    claims: &[&str],
-    view: &'v View,
-) -> Option<&'v str> {
-    with_below(root, view).find_map(|run| {
-        let mut tasks = view.task_runs_of_run(&root_name.namespace, &run.identity.uid);
-        tasks.find_map(|task| {
-            let shares = task.claims.iter().any(|claim| claims.contains(&&**claim));
-            task.assistant.as_deref().filter(|_| shares)
-        })
-    })
-}
-
 /// The active TaskRuns that a quota refuses a pod, each with its root run, sorted by name.
 pub(super) fn refused(view: &View) -> impl Iterator<Item = (&Name, &TaskRun, &Name, &PipelineRun)> {
     view.refused_task_runs().filter_map(|(name, task_run)| {

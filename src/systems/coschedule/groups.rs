@@ -8,9 +8,11 @@
 //! - `workspaces`: tasks that use the same claim are one group, if a single node mounts that claim. Two
 //!   such claims belong together if one task uses both. Tasks without such a claim may run anywhere.
 //! - `pipelineruns`, `isolate-pipelinerun`: all tasks of the run are one group.
-//! - A group is split if no node can mount the volumes of two claims, or if the node selectors of two
-//!   tasks without a common claim contradict each other. If a task needs both, that is a
-//!   [`Conflict`], which is reported.
+//!   A task whose node selector contradicts those of others is in none, or in one with the tasks that share
+//!   a claim with it, as in `workspaces`.
+//! - A group is split if no node can mount the volumes of two claims.
+//!
+//! Requirements that contradict each other are a [`Conflict`], which is reported.
 //!
 //! A group is decided once, recorded with its placeholder, and read from there afterwards. Only its
 //! volumes can still split it.
@@ -99,7 +101,7 @@ pub(crate) enum Conflict {
         /// The task that uses both, if it is known.
         task: Option<Box<str>>,
     },
-    /// Two tasks that must share a node select different ones.
+    /// Two tasks that should share a node select different ones.
     Selectors {
         /// The label of the node.
         label: Box<str>,
@@ -107,6 +109,8 @@ pub(crate) enum Conflict {
         first: (Box<str>, Box<str>),
         /// The other.
         second: (Box<str>, Box<str>),
+        /// Whether the other is placed without its run. If not, a claim keeps both together.
+        is_alone: bool,
     },
 }
 
@@ -120,11 +124,16 @@ impl fmt::Display for Conflict {
                     None => formatter.write_str(", so the run is on several nodes"),
                 }
             }
-            Self::Selectors { label, first: (task, value), second: (other, wanted) } => write!(
-                formatter,
-                "task {task} asks for nodes with {label}={value} and task {other} for {label}={wanted}, \
-                 and they share a claim that one node mounts at a time"
-            ),
+            Self::Selectors { label, first: (task, value), second: (other, wanted), is_alone } => {
+                let effect = match is_alone {
+                    true => format!("task {other} is placed without the group of the run"),
+                    false => "they share a claim that one node mounts at a time".to_owned(),
+                };
+                write!(
+                    formatter,
+                    "task {task} asks for nodes with {label}={value} and task {other} for {label}={wanted}, and {effect}"
+                )
+            }
         }
     }
 }

@@ -18,7 +18,6 @@ use crate::placement::reason::{Finding, Reason, Warning, shorten};
 use crate::placement::record;
 use crate::systems::Outcome;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::policy::{Binding, ControllerAbsent, Volumes};
 use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::fit;
@@ -123,7 +122,12 @@ impl PodRequest<'_> {
             }
         };
         if family::signs(name, run, self.view).is_assisted {
-            return self.follow_assistant(name, run);
+            if self.is_settled() {
+                self.outcome.keeps_record = true;
+                return;
+            }
+            return self
+                .warn(keys::MODE, "left alone: Tekton's own affinity assistant places its run");
         }
         self.outcome.awaited.extend(groups.awaited.iter().cloned());
         let mounted: Vec<&str> =
@@ -150,28 +154,6 @@ impl PodRequest<'_> {
                 self.enter(&Joined { key: keys::MODE, why, placeholder: &group.name, renamed });
             }
         }
-    }
-
-    /// Tekton's own affinity assistant places the run. If Tekton's flag has been changed since the run
-    /// started, Tekton marks no further TaskRuns, but the assistant runs until the run is deleted. So
-    /// the pod follows the assistant of a TaskRun with the same claim, as Tekton would have made it.
-    fn follow_assistant(&mut self, name: &Name, run: &PipelineRun) {
-        if self.is_settled() {
-            self.outcome.keeps_record = true;
-            return;
-        }
-        let claims: Vec<&str> =
-            self.pod.claims.iter().map(|volume| volume.claim.as_str()).collect();
-        let assistant = family::assistant(name, run, &claims, self.view);
-        let assistant = assistant.filter(|of| takes_pod_term(self.pod, &toward(of)));
-        let Some(assistant) = assistant else {
-            return self
-                .warn(keys::MODE, "left alone: Tekton's own affinity assistant places its run");
-        };
-        let why = format!("Tekton's own affinity assistant of PipelineRun {}", name.name);
-        self.outcome.holds.push(format!("{}: {assistant}", shorten(&why, 160)));
-        let change = Change::PodAffinity(toward(assistant));
-        self.outcome.intents.push(Intent { system: NAME, key: keys::MODE, why, change });
     }
 
     /// The replaced claims of a pod that is in a native group instead of its run's group: it still uses
@@ -219,26 +201,13 @@ impl PodRequest<'_> {
         renamed
     }
 
-    /// Whether an earlier admission placed the pod, by its record and its label, or by its record and
-    /// its term to Tekton's own assistant. Forging both has no more effect than setting the label or
-    /// the term.
+    /// Whether an earlier admission placed the pod, by its record and its label. Forging both has no more effect than
+    /// setting the label.
     fn is_settled(&self) -> bool {
-        let member_of = self.pod.label(keys::MEMBER);
-        let follows = |placeholder: &str| {
-            let term = toward(placeholder);
-            required_pod_terms(self.pod).iter().any(|present| term.is_own_mark(present))
-        };
-        let is_placed = |placeholder: &str| match member_of {
-            Some(own) => own == placeholder,
-            None => follows(placeholder),
-        };
-        let record = self.pod.annotation(record::KEY);
-        record.is_some_and(|record| {
-            record::entries(record, NAME)
-                .iter()
-                .filter_map(|entry| placeholder_in(entry))
-                .any(is_placed)
-        })
+        let (label, record) = (self.pod.label(keys::MEMBER), self.pod.annotation(record::KEY));
+        let (Some(label), Some(record)) = (label, record) else { return false };
+        let entries = record::entries(record, NAME);
+        entries.iter().any(|entry| placeholder_in(entry) == Some(label))
     }
 
     /// Whether the pod already has the term, the gate, or a required node name.

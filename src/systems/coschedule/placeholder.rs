@@ -17,7 +17,7 @@ use super::keys::{
     SERVED_GROUP, SERVED_RUN,
 };
 use super::mode;
-use super::pod_plan::{MOST_EXCLUDED, Nodes, PodPlan, Room};
+use super::pod_plan::{PodPlan, Room};
 use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::names::is_label_name;
 use crate::systems::coschedule::policy::{
@@ -68,11 +68,11 @@ pub(crate) enum Cause<'v> {
 }
 
 impl Blueprint<'_> {
-    /// The plan of a new placeholder, with these nodes and this room.
+    /// The plan of a new placeholder, which must be on the node `only`, if given, and reserves this room.
     #[must_use]
-    pub(crate) fn first_plan(&self, nodes: Nodes, room: Option<Room>) -> PodPlan {
+    pub(crate) fn first_plan(&self, only: Option<Box<str>>, room: Option<Room>) -> PodPlan {
         let claims = self.claims.iter().map(|claim| (*claim).into()).collect();
-        PodPlan { nodes, held: self.can_be_held(), claims, room }
+        PodPlan { only, avoid: Vec::new(), held: self.can_be_held(), claims, room }
     }
 
     /// The StatefulSet with a pod template of this plan.
@@ -224,12 +224,6 @@ impl Blueprint<'_> {
         affinity.is_none_or(|own| own.is_null() || own.as_array().is_some_and(Vec::is_empty))
     }
 
-    /// The most nodes that a plan can exclude, because each required node term repeats them.
-    #[must_use]
-    pub(crate) fn most_excluded(&self) -> usize {
-        MOST_EXCLUDED / self.node_terms().map_or(1, |terms| terms.len())
-    }
-
     /// The affinity: the terms of the template, then those of the plan.
     #[must_use]
     pub(crate) fn affinity(&self, plan: &PodPlan) -> Value {
@@ -250,7 +244,14 @@ impl Blueprint<'_> {
             }
             append(&mut affinity["podAntiAffinity"], REQUIRED, others);
         }
-        require_nodes(&mut affinity, &plan.nodes);
+        if let Some(node) = &plan.only {
+            require_node(&mut affinity, node);
+        }
+        if !plan.avoid.is_empty() {
+            let others: Vec<Value> = plan.avoid.iter().map(|node| on_node("NotIn", node)).collect();
+            let preferred = json!({"weight": OTHERS, "preference": {"matchFields": others}});
+            append(&mut affinity["nodeAffinity"], PREFERRED, preferred);
+        }
         let members = json!({
             "labelSelector": {"matchLabels": {MEMBER: *self.name.name}},
             "topologyKey": HOSTNAME,
@@ -290,6 +291,9 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 /// The weight of preferring the node of the members, if the placeholder is not held to them.
 const MEMBERS: u32 = 100;
 
+/// The weight of preferring other nodes than those that it left.
+const OTHERS: u32 = 100;
+
 fn append(affinity: &mut Value, list: &str, item: Value) {
     if !affinity.is_object() {
         *affinity = json!({});
@@ -300,13 +304,9 @@ fn append(affinity: &mut Value, list: &str, item: Value) {
     }
 }
 
-/// Adds the nodes of a plan to every required node term, or as the only term.
-fn require_nodes(affinity: &mut Value, nodes: &Nodes) {
-    let requirements: Vec<Value> = match nodes {
-        Nodes::Any => return,
-        Nodes::Only(node) => vec![on_node("In", node)],
-        Nodes::Except(nodes) => nodes.iter().map(|node| on_node("NotIn", node)).collect(),
-    };
+/// Adds a node to every required node term, or as the only term.
+fn require_node(affinity: &mut Value, node: &str) {
+    let requirement = on_node("In", node);
     if !affinity["nodeAffinity"].is_object() {
         affinity["nodeAffinity"] = json!({});
     }
@@ -317,8 +317,8 @@ fn require_nodes(affinity: &mut Value, nodes: &Nodes) {
     let Some(terms) = required["nodeSelectorTerms"].as_array_mut() else { return };
     for term in terms.iter_mut().filter(|term| term.is_object()) {
         match term["matchFields"].as_array_mut() {
-            Some(fields) => fields.extend(requirements.iter().cloned()),
-            None => term["matchFields"] = requirements.clone().into(),
+            Some(fields) => fields.push(requirement.clone()),
+            None => term["matchFields"] = json!([requirement]),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The plan of a placeholder's pod: the nodes that it may be on, whether it is held to its members, the
-//! claims that it mounts, and the room that it reserves while it has no node.
+//! The plan of a placeholder's pod: the node that it must be on and those that it had better not be on, whether
+//! it is held to its members, the claims that it mounts, and the room that it reserves while it has no node.
 //!
 //! The plan is recorded as JSON in an annotation of the pod template, so that the StatefulSet and its
 //! pod both have it. Affinity and volumes are written from it and never read back: the pod is outdated
@@ -14,12 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::keys::{MEMBER, PLAN};
 use crate::view::Resources;
 
-/// The most nodes that a plan excludes. At about 80 bytes each, the object stays far below the limit of
-/// the API server.
-pub(crate) const MOST_EXCLUDED: usize = 4_096;
-
-/// The most bytes of node names in a plan: the API server accepts 256 KiB of annotations.
-const MOST_BYTES: usize = 192 * 1_024;
+/// The most nodes that a placeholder avoids: the last that it left.
+pub(crate) const MOST_AVOIDED: usize = 8;
 
 /// The most claims of a placeholder.
 const MOST_CLAIMS: usize = 1_024;
@@ -30,8 +26,11 @@ const LONGEST_NAME: usize = 253;
 /// The plan of a placeholder's pod.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct PodPlan {
-    /// The allowed nodes.
-    pub nodes: Nodes,
+    /// The only allowed node, in addition to the requirements of its run's pod template.
+    pub only: Option<Box<str>>,
+    /// The last nodes that it left because members were unschedulable there, the latest last. It goes to others
+    /// if these take it.
+    pub avoid: Vec<Box<str>>,
     /// Whether it must be on the node of a running member, if there is one.
     pub held: bool,
     /// The claims that it mounts by name, in this order.
@@ -103,74 +102,19 @@ impl Room {
     }
 }
 
-/// The allowed nodes of a placeholder, in addition to the requirements of its run's pod template.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Nodes {
-    #[default]
-    Any,
-    /// This node.
-    Only(Box<str>),
-    /// Any node except these, which are sorted.
-    Except(Vec<Box<str>>),
-}
-
 /// The plan as JSON.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Recorded {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     only: Option<Box<str>>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    except: Vec<Box<str>>,
+    /// Earlier releases excluded nodes, with this name.
+    #[serde(default, alias = "except", skip_serializing_if = "Vec::is_empty")]
+    avoid: Vec<Box<str>>,
     held: bool,
     claims: Vec<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     room: Option<Room>,
-}
-
-impl Nodes {
-    /// Any node except these. Keeps the first `most` names, as far as they fit into the annotation.
-    #[must_use]
-    pub(crate) fn except<'n>(names: impl IntoIterator<Item = &'n str>, most: usize) -> Self {
-        let mut bytes = 0;
-        let fits = |name: &&str| {
-            bytes += name.len() + 3;
-            bytes <= MOST_BYTES
-        };
-        let names = names.into_iter().take(most).take_while(fits);
-        let mut names: Vec<Box<str>> = names.map(Into::into).collect();
-        names.sort_unstable();
-        names.dedup();
-        if names.is_empty() { Self::Any } else { Self::Except(names) }
-    }
-
-    /// The only node that is allowed, if there is one.
-    #[must_use]
-    pub(crate) fn only(&self) -> Option<&str> {
-        match self {
-            Self::Only(node) => Some(node),
-            Self::Any | Self::Except(_) => None,
-        }
-    }
-
-    /// The excluded nodes, sorted.
-    #[must_use]
-    pub(crate) fn excluded(&self) -> &[Box<str>] {
-        match self {
-            Self::Except(nodes) => nodes,
-            Self::Any | Self::Only(_) => &[],
-        }
-    }
-
-    #[must_use]
-    pub(crate) fn excludes(&self, node: &str) -> bool {
-        self.excluded().binary_search_by(|excluded| (**excluded).cmp(node)).is_ok()
-    }
-
-    #[must_use]
-    pub(crate) fn allows(&self, node: &str) -> bool {
-        self.only().is_none_or(|only| only == node) && !self.excludes(node)
-    }
 }
 
 impl PodPlan {
@@ -187,28 +131,34 @@ impl PodPlan {
     /// Parses the annotation. `None` if it is malformed or too large.
     #[must_use]
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let Recorded { only, mut except, held, claims, room } = serde_json::from_str(text).ok()?;
+        let Recorded { only, mut avoid, held, claims, room } = serde_json::from_str(text).ok()?;
         let is_name = |name: &str| {
             let of_name = |c: u8| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
             (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(of_name)
         };
-        let are_names = only.iter().chain(&except).chain(&claims).map(AsRef::as_ref).all(is_name);
-        let are_few = except.len() <= MOST_EXCLUDED && claims.len() <= MOST_CLAIMS;
+        let are_names = only.iter().chain(&avoid).chain(&claims).map(AsRef::as_ref).all(is_name);
         let is_room = room.is_none_or(|room| room.milli_cpu >= 0 && room.memory >= 0);
-        if !are_names || !are_few || !is_room {
+        if !are_names || claims.len() > MOST_CLAIMS || !is_room {
             return None;
         }
-        let nodes = match only {
-            Some(_) if !except.is_empty() => return None,
-            Some(node) => Nodes::Only(node),
-            None if except.is_empty() => Nodes::Any,
-            None => {
-                except.sort_unstable();
-                except.dedup();
-                Nodes::Except(except)
-            }
-        };
-        Some(Self { nodes, held, claims, room })
+        avoid.drain(..avoid.len().saturating_sub(MOST_AVOIDED));
+        Some(Self { only, avoid, held, claims, room })
+    }
+
+    /// Returns the nodes to avoid once it has left `node`, too.
+    #[must_use]
+    pub(crate) fn avoiding(&self, node: &str) -> Vec<Box<str>> {
+        let mut avoid = self.avoid.clone();
+        avoid.retain(|other| **other != *node);
+        avoid.push(node.into());
+        avoid.drain(..avoid.len().saturating_sub(MOST_AVOIDED));
+        avoid
+    }
+
+    /// Returns true if it may be on this node.
+    #[must_use]
+    pub(crate) fn allows(&self, node: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == node)
     }
 
     /// Whether a pod with the plan `pod` must leave `node` before it is as this plan of its template
@@ -217,16 +167,20 @@ impl PodPlan {
     pub(crate) fn is_to_leave(&self, pod: Option<&Self>, node: &str) -> bool {
         let Some(pod) = pod else { return true };
         let [needed, had] = [self, pod].map(|plan| plan.room.unwrap_or_default());
+        let is_left = |plan: &Self| plan.avoid.last().is_some_and(|last| **last == *node);
         pod != self
-            && (!self.nodes.allows(node) || pod.claims != self.claims || !had.covers(needed))
+            && (!self.allows(node)
+                || pod.claims != self.claims
+                || !had.covers(needed)
+                || is_left(self) && !is_left(pod))
     }
 
     /// Formats the annotation.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let recorded = Recorded {
-            only: self.nodes.only().map(Into::into),
-            except: self.nodes.excluded().to_vec(),
+            only: self.only.clone(),
+            avoid: self.avoid.clone(),
             held: self.held,
             claims: self.claims.clone(),
             room: self.room,
@@ -249,37 +203,56 @@ mod tests {
 
     #[test]
     fn a_plan_is_read_as_it_was_written() {
-        let except = Nodes::except(["n2", "n1"], 9);
-        for (nodes, text) in [
-            (Nodes::Any, r#"{"held":true,"claims":["c.d"]}"#),
-            (Nodes::Only("n1".into()), r#"{"only":"n1","held":true,"claims":["c.d"]}"#),
-            (except, r#"{"except":["n1","n2"],"held":true,"claims":["c.d"]}"#),
+        let any = PodPlan { held: true, claims: vec!["c.d".into()], ..PodPlan::default() };
+        let only = PodPlan { only: Some("n1".into()), ..any.clone() };
+        let avoiding = PodPlan { avoid: vec!["n2".into(), "n1".into()], ..any.clone() };
+        for (plan, text) in [
+            (any, r#"{"held":true,"claims":["c.d"]}"#),
+            (only, r#"{"only":"n1","held":true,"claims":["c.d"]}"#),
+            (avoiding, r#"{"avoid":["n2","n1"],"held":true,"claims":["c.d"]}"#),
         ] {
-            let plan = PodPlan { nodes, held: true, claims: vec!["c.d".into()], room: None };
             assert_eq!(plan.text(), text);
-            assert_eq!(PodPlan::parse(text), Some(plan));
+            assert_eq!(PodPlan::parse(text).as_ref(), Some(&plan));
+            assert_eq!(PodPlan::parse(&text.replace("avoid", "except")), Some(plan));
         }
     }
 
     #[test]
     fn forged_malformed_and_oversized_plans_are_none() {
         let many = |count: usize| vec!["n"; count];
-        let of = |except: &[&str], claims: &[&str]| {
-            json!({"except": except, "held": true, "claims": claims}).to_string()
+        let of = |avoid: &[&str], claims: &[&str]| {
+            json!({"avoid": avoid, "held": true, "claims": claims}).to_string()
         };
-        assert!(PodPlan::parse(&of(&many(MOST_EXCLUDED), &[])).is_some());
         let wrong = json!([
             null, [], {}, {"held": true}, {"held": "true", "claims": []}, {"held": true, "claims": [7]},
-            {"held": true, "claims": [], "more": 1}, {"only": "n1", "except": ["n2"], "held": true, "claims": []},
-            {"only": "", "held": true, "claims": []}, {"only": "N 1", "held": true, "claims": []},
+            {"held": true, "claims": [], "more": 1}, {"only": "", "held": true, "claims": []},
+            {"only": "N 1", "held": true, "claims": []}, {"avoid": ["N"], "held": true, "claims": []},
+            {"avoid": [], "except": [], "held": true, "claims": []},
         ]);
         let wrong = wrong.as_array().unwrap().iter().map(ToString::to_string);
         let wrong_claims = [&["é"][..], &["a/b"], &[&"c".repeat(254)], &many(MOST_CLAIMS + 1)];
         let wrong = wrong.chain(wrong_claims.map(|claims| of(&[], claims)));
-        let large = [of(&many(MOST_EXCLUDED + 1), &[]), "[".repeat(262_144), String::new()];
-        for text in wrong.chain(large) {
+        for text in wrong.chain(["[".repeat(262_144), String::new()]) {
             assert_eq!(PodPlan::parse(&text), None, "{text:.60}");
         }
+    }
+
+    /// A list of an earlier release may have thousands.
+    #[test]
+    fn a_plan_avoids_the_last_nodes_that_it_left() {
+        let names: Vec<String> = (0..20_000).map(|n| format!("n{n}")).collect();
+        let text = json!({"except": names, "held": true, "claims": []}).to_string();
+        let mut plan = PodPlan::parse(&text).unwrap();
+        assert_eq!(
+            plan.avoid,
+            names[19_992..].iter().map(|n| n.as_str().into()).collect::<Vec<_>>()
+        );
+        let before = plan.clone();
+        plan.avoid = plan.avoiding("n19995");
+        assert_eq!(plan.avoid.len(), MOST_AVOIDED);
+        assert_eq!(plan.avoid.last().unwrap(), &"n19995".into());
+        assert!(plan.allows("n19995") && plan.is_to_leave(Some(&before), "n19995"));
+        assert!(!plan.is_to_leave(Some(&before), "n1") && !plan.is_to_leave(Some(&plan), "n19995"));
     }
 
     #[test]
@@ -291,20 +264,5 @@ mod tests {
             let read = PodPlan::read(&metadata, "p");
             assert_eq!(read, is_read.then(PodPlan::default), "{metadata:?}");
         }
-    }
-
-    #[test]
-    fn excluded_nodes_fit_into_the_annotation() {
-        let names: Vec<String> = (0..10_000).map(|n| format!("{n:0200}")).collect();
-        let plan = PodPlan {
-            nodes: Nodes::except(names.iter().map(String::as_str), MOST_EXCLUDED),
-            ..PodPlan::default()
-        };
-        assert!(plan.text().len() < 200 * 1_024);
-        assert!(plan.nodes.excludes(&names[0]) && !plan.nodes.allows(&names[0]));
-        assert!(plan.nodes.allows(&names[9_999]));
-        assert_eq!(PodPlan::parse(&plan.text()), Some(plan));
-        assert_eq!(Nodes::except(["a", "b", "c"], 2).excluded().len(), 2);
-        assert_eq!(Nodes::except([], 2), Nodes::Any);
     }
 }

@@ -11,7 +11,7 @@
 //! `desired`: the placeholders that should exist. `state`: a placeholder that exists, with its
 //! members. `next`: decides its next step, and `why` members wait. `carry_out`: turns decisions into
 //! actions. `gate`: removes the gates of members. `parked`: pods with a claim that is never bound.
-//! `demand`: which nodes could take a group. `gc`: objects that are no longer needed.
+//! `demand`: whether a node could take a group. `gc`: objects that are no longer needed.
 
 mod carry_out;
 mod demand;
@@ -66,9 +66,7 @@ pub(crate) mod reason {
     pub(crate) const WAITS_FOR_MEMBERS: &str = "WaitsForMembers";
     /// Only one node can mount a volume.
     pub(crate) const VOLUME_PINS_NODE: &str = "VolumePinsNode";
-    /// No node has enough free capacity for a waiting pod.
-    pub(crate) const NO_NODE_FITS: &str = "NoNodeFits";
-    /// The scheduler refuses members for a reason that stowplan does not know.
+    /// The scheduler refuses members on the node of their group.
     pub(crate) const MEMBERS_UNSCHEDULABLE: &str = "MembersUnschedulable";
     /// A member requires a node that its group has left.
     pub(crate) const BOUND_ELSEWHERE: &str = "BoundElsewhere";
@@ -131,11 +129,11 @@ pub(crate) fn explain(
     let desired = desired.get(placeholder);
     let leaders = desired.map(|desired| desired.leaders.clone()).unwrap_or_default();
     let Some(known) = view.placeholder(placeholder) else {
-        let first_nodes = facts.first_nodes(desired?);
-        let creates = matches!(first_nodes, Ok(Some(_)));
+        let first_node = facts.first_node(desired?);
+        let creates = matches!(first_node, Ok(Some(_)));
         return Some(Explained {
             creates,
-            waits: first_nodes.err().into_iter().collect(),
+            waits: first_node.err().into_iter().collect(),
             leaders,
             ..Explained::default()
         });
@@ -186,16 +184,16 @@ impl PlanBuilder<'_, '_> {
         let members = self.view().members_of(&blueprint.name);
         let waits = |member: &Member| !member.finished && member.node.is_none();
         let waiting: Vec<_> = members.filter(|(_, member)| waits(member)).collect();
-        let nodes = match self.facts.first_nodes(desired) {
-            Ok(Some(nodes)) => nodes,
+        let only = match self.facts.first_node(desired) {
+            Ok(Some(only)) => only,
             Ok(None) => return,
             Err(why) => return self.report_waiting(*run, &waiting, &why),
         };
-        let room = match nodes.only() {
+        let room = match only {
             Some(_) => None,
             None => next::needed_room(desired, &waiting, self.facts.now, self.view()),
         };
-        let plan = blueprint.first_plan(nodes, room);
+        let plan = blueprint.first_plan(only, room);
         let document = blueprint.document(&plan, &self.facts.policy.coschedule.placeholder);
         let refusal = Refusal {
             reason: reason::PLACEHOLDER_NOT_MADE,

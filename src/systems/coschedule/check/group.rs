@@ -22,9 +22,9 @@ use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::coschedule::groups::Group;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::{FIRST, Placeholder};
-use crate::systems::coschedule::pod_plan::{Nodes, PodPlan, Room};
+use crate::systems::coschedule::pod_plan::{PodPlan, Room};
 use crate::systems::coschedule::policy::CoscheduleMode;
-use crate::systems::coschedule::reconcile::{self, Explained, Next};
+use crate::systems::coschedule::reconcile::{self, Explained};
 use crate::systems::coschedule::{mode, volumes};
 use crate::systems::fit::{PodNeeds, Volumes};
 use crate::systems::policy::Policy;
@@ -101,13 +101,6 @@ impl<'c> Facts<'c> {
     /// The plan of its pod template.
     fn plan(&self) -> Option<&'c PodPlan> {
         self.made?.plan.as_deref()
-    }
-
-    /// The nodes of its changed pod template, if the reconciler changes them.
-    fn changed_nodes<'e>(&self, explained: &'e Explained) -> Option<&'e Nodes> {
-        let Next::Rewrite(plan) = &explained.next else { return None };
-        let present = self.plan().map_or(&Nodes::Any, |present| &present.nodes);
-        Some(&plan.nodes).filter(|nodes| *nodes != present)
     }
 
     /// The command that shows what the scheduler reports about its pod.

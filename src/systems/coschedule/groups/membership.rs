@@ -60,7 +60,6 @@ impl Groups {
         let groups = || self.groups.iter();
         let found = groups().find(of_task).or_else(|| groups().filter(agrees).find(uses));
         let found = found.or_else(|| groups().find(agrees));
-        let found = found.or_else(|| self.groups.first());
         found.map_or(Membership::Free, Membership::Of)
     }
 }

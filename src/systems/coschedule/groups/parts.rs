@@ -8,15 +8,12 @@ use super::derive::{Derivation, Part, Task};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::record::Record;
 
-/// The most parts that a run is split into by the node selectors of its tasks.
-const MAX_PARTS: usize = 64;
-
 impl<'v> Derivation<'v> {
     /// All parts of the run.
     pub(super) fn parts(&mut self) -> Vec<Part<'v>> {
         let derived = match self.groups.mode {
             CoscheduleMode::Workspaces => self.by_workspaces(),
-            _ => self.by_selectors(),
+            _ => self.by_run(),
         };
         match self.records.is_empty() {
             true => derived,
@@ -196,6 +193,7 @@ impl<'v> Derivation<'v> {
                         label: label.clone(),
                         first: (by.into(), wanted.into()),
                         second: (task.name.into(), value.clone()),
+                        is_alone: false,
                     });
                 }
             }
@@ -225,78 +223,68 @@ impl<'v> Derivation<'v> {
         joined
     }
 
-    /// One part for all tasks, or several if tasks without a common claim select different nodes.
-    fn by_selectors(&mut self) -> Vec<Part<'v>> {
-        let mountable: BTreeSet<usize> =
+    /// One part for all tasks whose node selectors agree, those that share a claim of one node first. Others that
+    /// share such a claim are parts of their own, and the rest is in none.
+    fn by_run(&mut self) -> Vec<Part<'v>> {
+        let mut left: BTreeSet<usize> =
             (0..self.units.len()).filter(|unit| self.units[*unit].mountable).collect();
         let Some(tasks) = self.tasks.take() else {
             let selector = self.common_selector();
-            let part = Part { units: mountable, selector, ..Part::default() };
-            return vec![part];
+            return vec![Part { units: left, selector, ..Part::default() }];
         };
-        // Tasks that must share a node because of a claim; each other task is a bundle of its own.
-        let mut bundles: Vec<Vec<usize>> = Vec::new();
-        let mut placed = vec![false; tasks.len()];
-        for (_, users) in self.components(&tasks) {
-            users.iter().for_each(|task| placed[*task] = true);
-            bundles.push(users);
-        }
-        bundles.extend((0..tasks.len()).filter(|task| !placed[*task]).map(|task| vec![task]));
-        bundles.retain(|bundle| !bundle.is_empty());
-        // In the order of the pipeline, so that the first part has the first task.
-        bundles.sort_by_key(|bundle| bundle.first().copied());
-        let mut parts: Vec<Part<'v>> = Vec::new();
-        let mut members: Vec<Vec<usize>> = Vec::new();
-        for bundle in bundles {
-            let selector = self.join_selectors(&tasks, &bundle);
-            let fits = |part: &Part<'v>| {
-                selector
-                    .iter()
-                    .all(|(key, value)| part.selector.get(key).is_none_or(|v| v == value))
+        let components = self.components(&tasks);
+        let mut is_alone = vec![true; tasks.len()];
+        components.iter().flat_map(|(_, users)| users).for_each(|task| is_alone[*task] = false);
+        let alone = (0..tasks.len()).filter(|task| is_alone[*task]);
+        let alone = alone.map(|task| (BTreeSet::new(), vec![task]));
+        let mut run = Part { has_tasks: true, ..Part::default() };
+        let mut parts = Vec::new();
+        let mut conflict = None;
+        for (units, users) in components.into_iter().chain(alone) {
+            let selector = self.join_selectors(&tasks, &users);
+            let own = |label: &str| run.selector.get(label).copied();
+            let clash =
+                selector.iter().find(|(label, value)| own(label).is_some_and(|own| own != **value));
+            let Some((&label, &value)) = clash else {
+                run.selector.extend(selector);
+                run.tasks.extend(users);
+                continue;
             };
-            match parts.iter().position(fits) {
-                Some(part) => {
-                    members[part].extend(bundle);
-                    parts[part].selector.extend(selector);
-                }
-                // Each part costs a placeholder, so their number is limited.
-                None if parts.len() == MAX_PARTS => members[0].extend(bundle),
-                None => {
-                    parts.push(Part { selector, has_tasks: true, ..Part::default() });
-                    members.push(bundle);
-                }
+            let asks = |task: &usize, value: &str| {
+                tasks[*task].selector.iter().any(|(key, own)| **key == *label && **own == *value)
+            };
+            let first = run.tasks.iter().find(|task| asks(task, own(label).unwrap_or_default()));
+            let second = users.iter().find(|task| asks(task, value));
+            if let (None, Some(first), Some(second)) = (&conflict, first, second) {
+                let of = |task: &usize, value: &str| (tasks[*task].name.into(), value.into());
+                let (first, second) =
+                    (of(first, own(label).unwrap_or_default()), of(second, value));
+                conflict = Some(Conflict::Selectors {
+                    label: label.into(),
+                    first,
+                    second,
+                    is_alone: true,
+                });
+            }
+            if !units.is_empty() {
+                left.retain(|unit| !units.contains(unit));
+                let key = self.key_of(&units);
+                let has_tasks = true;
+                parts.push(Part {
+                    key,
+                    units,
+                    tasks: users,
+                    has_tasks,
+                    selector,
+                    ..Part::default()
+                });
             }
         }
-        if parts.is_empty() {
-            parts.push(Part { has_tasks: true, ..Part::default() });
-            members.push(Vec::new());
-        }
-        let several = parts.len() > 1;
-        let mut left = mountable;
-        for (part, mut members) in parts.iter_mut().zip(members) {
-            members.sort_unstable();
-            let used: BTreeSet<usize> =
-                members.iter().flat_map(|task| &tasks[*task].units).copied().collect();
-            part.tasks = members;
-            // A claim that several nodes can mount is mounted by every part that uses it.
-            let shared = |unit: &usize| self.units[*unit].mountable && !self.units[*unit].one_node;
-            let is_mine = |unit: &usize| left.contains(unit) || shared(unit);
-            part.units = used.iter().copied().filter(is_mine).collect();
-            left.retain(|unit| !used.contains(unit));
-            if several {
-                part.key = key_of_selector(&part.selector);
-            }
-        }
-        if let Some(first) = parts.first_mut() {
-            first.units.extend(left);
-        }
+        run.tasks.sort_unstable();
+        run.units = left;
+        parts.insert(0, run);
+        self.groups.conflicts.extend(conflict);
         self.tasks = Some(tasks);
         parts
     }
-}
-
-/// The key of a part that has its own node selector: `label=value`, joined by commas.
-fn key_of_selector(selector: &BTreeMap<&str, &str>) -> Box<str> {
-    let labels = selector.iter().map(|(key, value)| format!("{key}={value}"));
-    labels.collect::<Vec<_>>().join(",").into()
 }

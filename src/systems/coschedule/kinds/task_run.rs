@@ -27,8 +27,8 @@ pub(crate) struct TaskRun {
     pub task: Option<Box<str>>,
     /// The unparsed annotation [`MODE`].
     pub mode: Option<Box<str>>,
-    /// Tekton's own affinity assistant that places its pods.
-    pub assistant: Option<Box<str>>,
+    /// Whether Tekton's own affinity assistant places its pods.
+    pub is_assisted: bool,
     /// The claims of its workspaces. Only here Tekton writes which claim the result of a task names.
     pub claims: Box<[Box<str>]>,
     pub done: bool,
@@ -59,7 +59,7 @@ impl TaskRun {
             run: Owner::of_tekton(metadata, "PipelineRun"),
             task: label(metadata, PIPELINE_TASK).map(Into::into),
             mode: annotation(metadata, MODE).map(Into::into),
-            assistant: annotation(metadata, ASSISTANT).map(Into::into),
+            is_assisted: annotation(metadata, ASSISTANT).is_some(),
             claims: claims(document),
             done: is_done(document),
             refused_since: refused_since(document),
@@ -136,17 +136,17 @@ impl Table for TaskRuns {
     fn read(object: &Foreign<TaskRun>, scope: Scope) -> Option<TaskRun> {
         let run = TaskRun::read(object);
         // An ended TaskRun that Tekton's assistant placed still shows that the assistant is on.
-        (scope != Scope::Admission || !run.done || run.assistant.is_some()).then_some(run)
+        (scope != Scope::Admission || !run.done || run.is_assisted).then_some(run)
     }
 
     fn put(&mut self, name: Name, run: TaskRun) {
         if let Some(owner) = owning_run(&name, &run) {
-            if run.assistant.is_some() {
+            if run.is_assisted {
                 self.assisted_runs.insert(owner.clone());
             }
             let of_run = self.by_run.entry(owner).or_default();
             of_run.names.insert(Arc::clone(&name.name));
-            of_run.assisted += usize::from(run.assistant.is_some());
+            of_run.assisted += usize::from(run.is_assisted);
         }
         if run.refused_since.is_some() {
             self.refused.insert(name.clone());
@@ -161,7 +161,7 @@ impl Table for TaskRuns {
         let Entry::Occupied(mut of_run) = self.by_run.entry(owner) else { return };
         let left = of_run.get_mut();
         left.names.remove(&*name.name);
-        left.assisted -= usize::from(run.assistant.is_some());
+        left.assisted -= usize::from(run.is_assisted);
         if left.assisted == 0 {
             self.assisted_runs.remove(of_run.key());
         }

@@ -126,9 +126,9 @@ fn a_pod_does_not_require_a_node_that_its_placeholder_leaves() {
     for (template, expected) in [
         (r#"{"held":false,"claims":["c"]}"#, "label, node"),
         (r#"{"held":true,"claims":["c"]}"#, "label, node"),
-        (r#"{"except":["n2"],"held":false,"claims":["c"]}"#, "label, node"),
+        (r#"{"avoid":["n1","n2"],"held":false,"claims":["c"]}"#, "label, node"),
         (r#"{"only":"n1","held":false,"claims":["c"]}"#, "label, node"),
-        (r#"{"except":["n1","n2"],"held":false,"claims":["c"]}"#, GATED),
+        (r#"{"avoid":["n2","n1"],"held":false,"claims":["c"]}"#, GATED),
         (r#"{"only":"n2","held":false,"claims":["c"]}"#, GATED),
         (r#"{"held":false,"claims":["c","d"]}"#, GATED),
         ("malformed", "label, node"),

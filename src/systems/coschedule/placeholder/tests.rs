@@ -30,7 +30,7 @@ fn document(blueprint: &Blueprint<'_>) -> Value {
     let mut policy = Policy::default().coschedule.placeholder;
     policy.image = "stowplan:1".to_owned();
     policy.priority_class_name = "placeholders".to_owned();
-    blueprint.document(&blueprint.first_plan(Nodes::Any, None), &policy)
+    blueprint.document(&blueprint.first_plan(None, None), &policy)
 }
 
 /// The pod template's spec as the API server stores it, without unknown fields.
@@ -137,29 +137,39 @@ fn the_groups_node_selector_replaces_that_of_the_template() {
 }
 
 #[test]
-fn the_nodes_of_a_plan_are_added_to_every_term() {
-    let terms = |template: Option<&Value>, nodes| {
-        let affinity = blueprint(template).affinity(&PodPlan { nodes, ..PodPlan::default() });
-        affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"].clone()
+fn the_node_of_a_plan_is_added_to_every_term() {
+    let terms = |template: Option<&Value>, only: Option<&str>| {
+        let plan = PodPlan { only: only.map(Into::into), ..PodPlan::default() };
+        blueprint(template).affinity(&plan)["nodeAffinity"][REQUIRED]["nodeSelectorTerms"].clone()
     };
-    let only = Nodes::Only("n1".into());
-    assert_eq!(terms(None, Nodes::Any), Value::Null);
-    assert_eq!(terms(None, only), json!([{"matchFields": [on_node("In", "n1")]}]));
+    assert_eq!(terms(None, None), Value::Null);
+    let here = on_node("In", "n1");
+    assert_eq!(terms(None, Some("n1")), json!([{"matchFields": [here]}]));
     let zone = |zone: &str| json!([{"key": "zone", "operator": "In", "values": [zone]}]);
     let template = json!({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
         {"matchExpressions": zone("a")},
         {"matchExpressions": zone("b"), "matchFields": [on_node("NotIn", "n9")]},
     ]}}}});
-    let not = |name: &str| on_node("NotIn", name);
     assert_eq!(
-        terms(Some(&template), Nodes::except(["n1", "n2"], 9)),
+        terms(Some(&template), Some("n1")),
         json!([
-            {"matchExpressions": zone("a"), "matchFields": [not("n1"), not("n2")]},
-            {"matchExpressions": zone("b"), "matchFields": [not("n9"), not("n1"), not("n2")]},
+            {"matchExpressions": zone("a"), "matchFields": [here]},
+            {"matchExpressions": zone("b"), "matchFields": [on_node("NotIn", "n9"), here]},
         ])
     );
-    assert_eq!(blueprint(None).most_excluded(), MOST_EXCLUDED);
-    assert_eq!(blueprint(Some(&template)).most_excluded(), MOST_EXCLUDED / 2);
+}
+
+/// Autoscalers refuse pods that require a field of a node, and do not look at what they prefer.
+#[test]
+fn nodes_that_it_left_are_avoided_by_a_preference() {
+    let own = json!({"weight": 7, "preference": {"matchExpressions": []}});
+    let template = json!({"affinity": {"nodeAffinity": {PREFERRED: [own]}}});
+    let plan = PodPlan { avoid: vec!["n1".into(), "n2".into()], ..PodPlan::default() };
+    let others = json!([on_node("NotIn", "n1"), on_node("NotIn", "n2")]);
+    assert_eq!(
+        blueprint(Some(&template)).affinity(&plan)["nodeAffinity"],
+        json!({PREFERRED: [own, {"weight": 100, "preference": {"matchFields": others}}]})
+    );
 }
 
 #[test]
@@ -174,7 +184,7 @@ fn a_template_of_any_shape_makes_an_object() {
         json!({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [null, 7]}}}}),
     ] {
         let blueprint = blueprint(Some(&template));
-        let plan = blueprint.first_plan(Nodes::Only("n1".into()), None);
+        let plan = blueprint.first_plan(Some("n1".into()), None);
         let document = blueprint.document(&plan, &Policy::default().coschedule.placeholder);
         assert_eq!(document["spec"]["replicas"], 1, "{template}");
     }

@@ -1,7 +1,6 @@
-//! The requirements of a group's placeholder and waiting pods, and the nodes that meet them.
+//! The requirements of a group's placeholder and waiting pods, and whether a node meets them.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
@@ -11,7 +10,7 @@ use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderDet
 use crate::systems::coschedule::placeholder::Blueprint;
 use crate::systems::coschedule::volumes;
 use crate::systems::fit::{self, Candidate, Group, Joining, Obstacle, PodNeeds, Volumes};
-use crate::view::{Name, Node, NodeDetails, Resources, View};
+use crate::view::{Name, NodeDetails, View};
 
 /// The requirements of a placeholder and of the pods that wait for it.
 #[derive(Debug)]
@@ -34,40 +33,6 @@ impl Host<'_, '_> {
         let Demand { group, mounted } = self.demand;
         let pod = joining(pod, namespace, mounted, self.candidate.view);
         group.join_obstacle(&pod, self.candidate, true).is_none()
-    }
-}
-
-/// The free capacity of a node.
-#[derive(Debug)]
-pub(super) struct FreeCapacity<'v> {
-    node: &'v str,
-    milli_cpu: i64,
-    memory: i64,
-    /// The number of further pods that it takes.
-    pods: usize,
-}
-
-impl<'v> FreeCapacity<'v> {
-    /// The free capacity of all nodes, sorted by name. In a full cluster every waiting group looks at
-    /// every node: these numbers rule out most nodes without the full check.
-    pub(super) fn of_all(view: &'v View) -> Vec<Self> {
-        let of = |(node, known): (&'v str, &'v Node)| {
-            let details = known.details.as_deref()?;
-            let usage = view.node_usage(node);
-            let left = |amount: fn(&Resources) -> i64| {
-                let taken = usage.map_or(0, |usage| amount(&usage.requested));
-                amount(&details.allocatable).saturating_sub(taken)
-            };
-            Some(Self {
-                node,
-                milli_cpu: left(|of| of.milli_cpu),
-                memory: left(|of| of.memory),
-                pods: details.pod_limit.saturating_sub(usage.map_or(0, |usage| usage.pods)),
-            })
-        };
-        let mut all: Vec<Self> = view.nodes().filter_map(of).collect();
-        all.sort_unstable_by_key(|free| free.node);
-        all
     }
 }
 
@@ -107,26 +72,11 @@ impl<'v> Demand<'v> {
         fit::closed_by(node, self.group.placeholder.tolerations)
     }
 
-    /// Whether a node could take the placeholder and any of the waiting pods. `has_placeholder`: the
-    /// placeholder is already on the node.
-    pub(super) fn suits(&self, name: &str, view: &View, has_placeholder: bool) -> bool {
-        Candidate::find(name, view)
-            .is_some_and(|candidate| self.group.obstacle(candidate, has_placeholder).is_none())
-    }
-
     /// Returns true if the placeholder's node takes a waiting pod only with more capacity.
     pub(super) fn lacks_capacity(&self, name: &str, view: &View) -> bool {
         let obstacle =
             Candidate::find(name, view).and_then(|candidate| self.group.obstacle(candidate, true));
         obstacle.is_some_and(|obstacle| obstacle.is_lack_of_capacity())
-    }
-
-    /// Whether a node without other pods could take the placeholder and any of the waiting pods.
-    pub(super) fn suits_an_empty_node(&self, view: &View) -> bool {
-        Candidate::all_empty(view).any(|candidate| {
-            let lacks = self.group.obstacle(candidate, false);
-            lacks.is_none_or(|obstacle| !obstacle.is_lack_of_capacity())
-        })
     }
 
     /// The node of the placeholder; `None` if it could not keep the placeholder.
@@ -140,33 +90,6 @@ impl<'v> Demand<'v> {
     pub(super) fn takes_placeholder(&self, name: &str, view: &View) -> bool {
         Candidate::find(name, view)
             .is_some_and(|candidate| self.group.placeholder_obstacle(candidate, false).is_none())
-    }
-
-    /// The nodes that suit, except `but`, sorted by name. `free`: the free capacity of all nodes.
-    pub(super) fn suitable(
-        &self,
-        view: &'v View,
-        free: &[FreeCapacity<'v>],
-        but: &str,
-    ) -> Vec<&'v str> {
-        let further = 1 + usize::from(!self.group.waiting.is_empty());
-        let milli_cpu = self.least(|of| of.milli_cpu);
-        let memory = self.least(|of| of.memory);
-        let may_suit = |free: &&FreeCapacity<'_>| {
-            free.pods >= further && free.milli_cpu >= milli_cpu && free.memory >= memory
-        };
-        let names = free.iter().filter(may_suit).map(|free| free.node);
-        names.filter(|name| *name != but && self.suits(name, view, false)).collect()
-    }
-
-    /// The least free amount that a node needs for the placeholder and any one of the waiting pods.
-    fn least(&self, amount: impl Fn(&Resources) -> i64) -> i64 {
-        let of = |pod: &PodNeeds<'_>| pod.requests.as_deref().map_or(0, &amount);
-        let own = of(&self.group.placeholder);
-        let waiting = self.group.waiting.iter().map(|pod| of(&pod.needs));
-        // An amount that a pod does not request is not checked.
-        let sums = waiting.filter(|amount| *amount > 0).map(|amount| own.saturating_add(amount));
-        sums.chain(Some(own).filter(|own| *own > 0)).max().unwrap_or(i64::MIN)
     }
 
     /// Describes the nodes that can mount each volume. `None`: every node can mount all of them.
@@ -226,13 +149,4 @@ pub(super) fn own_terms(pod: &MemberDetails) -> Option<Cow<'_, [NodeSelectorTerm
         Some(_) => fit::unbound_terms(terms),
         None => Some(Cow::Borrowed(terms)),
     }
-}
-
-/// All nodes except those in `suitable`, sorted by name.
-pub(super) fn others<'v>(view: &'v View, suitable: &[&str]) -> Vec<&'v str> {
-    let suitable: HashSet<&str> = suitable.iter().copied().collect();
-    let others = view.nodes().map(|(name, _)| name).filter(|name| !suitable.contains(name));
-    let mut others: Vec<&str> = others.collect();
-    others.sort_unstable();
-    others
 }

@@ -104,7 +104,6 @@ impl<'v> Sources<'v> {
                     text += ", then create the run again: its claims are parked, so that none of its pods can run";
                 }
                 self.report(name, run, reason::ASSISTANT_IS_ON, text);
-                self.keep_groups_with_members(name, run, live);
                 continue;
             }
             let groups = match groups::of_run(name, run, self.view, self.policy) {
@@ -131,31 +130,6 @@ impl<'v> Sources<'v> {
     fn report(&mut self, name: &Name, run: &PipelineRun, reason: &'static str, note: String) {
         let target = Target::new(PIPELINE_RUN, name, &run.identity.uid);
         self.events.push((target, Event { warning: true, reason, note }));
-    }
-
-    /// Keeps those groups of a run placed by Tekton's assistant that have members: pods that were
-    /// admitted before that was known wait for a placeholder.
-    fn keep_groups_with_members(
-        &mut self,
-        name: &'v Name,
-        run: &'v PipelineRun,
-        live: &mut Vec<LiveGroup>,
-    ) {
-        let Ok(mut groups) = groups::of_run(name, run, self.view, self.policy) else { return };
-        live.extend(LiveGroup::of_run(name, run, &groups, self.view));
-        groups.groups.retain(|group| {
-            let placeholder = Name::new(&name.namespace, &group.name);
-            let uid = Some(&*run.identity.uid);
-            self.view.members_of(&placeholder).any(|(pod, member)| {
-                let is_assisted = member.details.as_ref().is_some_and(|details| details.assisted);
-                !member.finished
-                    && !is_assisted
-                    && family::belongs(pod, member, &group.name, uid, self.view)
-            })
-        });
-        if !groups.groups.is_empty() {
-            self.runs.push(Run { name, run, groups, has_started: true });
-        }
     }
 
     /// The reasons why claims of a run keep classes that bind at once. A missing sibling matters only if

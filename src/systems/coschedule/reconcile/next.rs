@@ -38,7 +38,7 @@ use super::Why;
 use super::desired::Desired;
 use super::state::{Facts, State};
 use crate::systems::coschedule::kinds::member::Member;
-use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
+use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::view::Name;
 pub(super) use room::needed as needed_room;
 
@@ -111,11 +111,10 @@ pub(crate) enum Trouble {
     Follows(Box<str>),
     /// All its members run on this node.
     Apart(Box<str>),
-    /// Its template excludes its node.
-    Excluded(Box<str>),
     /// Its template mounts other claims than its pod.
     OtherClaims,
-    /// Members have been unschedulable on this node for longer than the grace period.
+    /// Members have been unschedulable on this node for longer than the grace period, or its template reserves more
+    /// room than this node had.
     Full(Box<str>),
 }
 
@@ -127,9 +126,7 @@ impl fmt::Display for Trouble {
             Self::Barred(node, bar) => write!(formatter, "node {node} {bar}"),
             Self::Follows(node) => write!(formatter, "one of its claims is in use on node {node}"),
             Self::Apart(node) => write!(formatter, "its members run on node {node}"),
-            Self::Excluded(node) | Self::Full(node) => {
-                write!(formatter, "waiting pods do not fit on node {node}")
-            }
+            Self::Full(node) => write!(formatter, "waiting pods do not fit on node {node}"),
             Self::OtherClaims => write!(formatter, "its template mounts other claims"),
         }
     }
@@ -212,9 +209,9 @@ impl<'v> Decider<'_, 'v> {
         self.decision.members.push((name, member, step));
     }
 
-    /// The nodes on which the placeholder may be because of its leader. `None` if these are not known
-    /// yet, which is reported.
-    fn follow(&mut self, desired: &Desired<'_>) -> Option<Nodes> {
+    /// The node on which the placeholder must be because of its leaders; `Some(None)`: any. `None` if that is not
+    /// known yet, which is reported.
+    fn follow(&mut self, desired: &Desired<'_>) -> Option<Option<Box<str>>> {
         let follow = self.facts.follow(desired);
         if let Err(why) = &follow {
             self.wait(why.clone());

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::demand::{Demand, FreeCapacity, bound_by_name};
+use super::demand::{Demand, bound_by_name};
 use super::desired::{Desired, claims_on_one_node};
 use super::{Why, duration};
 use crate::systems::coschedule::family;
@@ -19,7 +19,7 @@ use crate::systems::coschedule::kinds::placeholder::{
     FIRST, Placeholder, PlaceholderDetails, PlaceholderPod,
 };
 use crate::systems::coschedule::kinds::task_run::TaskRun;
-use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
+use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::fit;
 use crate::systems::policy::Policy;
 use crate::view::{Name, Resources, View};
@@ -40,8 +40,6 @@ pub(super) struct Facts<'v> {
     pub(super) kept: Resources,
     /// The bound pods by claim, computed when first needed.
     users: OnceCell<Users<'v>>,
-    /// The free capacity of all nodes, computed when first needed.
-    free_capacity: OnceCell<Vec<FreeCapacity<'v>>>,
     /// The TaskRuns that a quota refuses a pod, computed when first needed.
     refused: OnceCell<Refused<'v>>,
     /// By node, the first placeholder there by name that has waiting members, computed when first
@@ -57,7 +55,6 @@ impl<'v> Facts<'v> {
             now,
             kept: policy.coschedule.placeholder.requests.amounts(),
             users: OnceCell::new(),
-            free_capacity: OnceCell::new(),
             refused: OnceCell::new(),
             first_waiting: OnceCell::new(),
         }
@@ -65,10 +62,6 @@ impl<'v> Facts<'v> {
 
     pub(super) fn grace(&self) -> SignedDuration {
         duration(self.policy.coschedule.grace_period)
-    }
-
-    pub(super) fn free_capacity(&self) -> &[FreeCapacity<'v>] {
-        self.free_capacity.get_or_init(|| FreeCapacity::of_all(self.view))
     }
 
     /// Since when a quota refuses a TaskRun of the root run with this UID its pod.
@@ -115,12 +108,12 @@ impl<'v> Facts<'v> {
         })
     }
 
-    /// The nodes on which a placeholder may be because of the groups that share claims with it: that of its
-    /// leaders, and of the pods that mount a claim. An isolated group waits for all of these.
+    /// The node on which a placeholder must be because of the groups that share claims with it: that of its
+    /// leaders, and of the pods that mount a claim. `None`: any. An isolated group waits for all of these.
     ///
     /// # Errors
     /// Why there is no such node now.
-    pub(super) fn follow(&self, desired: &Desired<'_>) -> Result<Nodes, Why> {
+    pub(super) fn follow(&self, desired: &Desired<'_>) -> Result<Option<Box<str>>, Why> {
         let is_isolated = desired.blueprint.isolated;
         let wait = |note: String| Err(Why::SharedClaim(note));
         let mut places: BTreeMap<&str, String> = BTreeMap::new();
@@ -149,8 +142,8 @@ impl<'v> Facts<'v> {
         }
         let mut places = places.into_iter();
         match (places.next(), places.next()) {
-            (None, _) => Ok(Nodes::Any),
-            (Some((node, _)), None) => Ok(Nodes::Only(node.into())),
+            (None, _) => Ok(None),
+            (Some((node, _)), None) => Ok(Some(node.into())),
             (Some((_, one)), Some((_, other))) => {
                 wait(format!("{one}, and {other}: the group starts when they are on one node"))
             }
@@ -180,18 +173,22 @@ impl<'v> Facts<'v> {
         })
     }
 
-    /// The nodes of the first plan for a placeholder that does not exist; `Ok(None)` if its run has not
-    /// started, or has no member yet: what members request is known from the first of them on.
+    /// The node on which a placeholder that does not exist must be, as from [`Self::follow`]; `Ok(None)` if it is
+    /// not created yet, because its run has not started, or has no member: what members request is known from
+    /// the first of them on.
     ///
     /// # Errors
     /// Why it is not created yet.
-    pub(super) fn first_nodes(&self, desired: &Desired<'_>) -> Result<Option<Nodes>, Why> {
+    pub(super) fn first_node(
+        &self,
+        desired: &Desired<'_>,
+    ) -> Result<Option<Option<Box<str>>>, Why> {
         if !desired.is_due {
             return Ok(None);
         }
-        let nodes = self.follow(desired)?;
+        let node = self.follow(desired)?;
         let mut members = self.view.members_of(&desired.blueprint.name);
-        Ok(members.any(|(_, member)| !member.finished).then_some(nodes))
+        Ok(members.any(|(_, member)| !member.finished).then_some(node))
     }
 }
 
@@ -300,7 +297,7 @@ pub(super) struct State<'v> {
 
 /// Replaces the plan of a template without one.
 static NO_PLAN: PodPlan =
-    PodPlan { nodes: Nodes::Any, held: false, claims: Vec::new(), room: None };
+    PodPlan { only: None, avoid: Vec::new(), held: false, claims: Vec::new(), room: None };
 
 impl<'v> State<'v> {
     pub(super) fn new(
@@ -349,8 +346,7 @@ impl<'v> State<'v> {
             return false;
         }
         let demand = self.demand(view, None);
-        let takes =
-            |node: &str| self.plan().nodes.allows(node) && demand.takes_placeholder(node, view);
+        let takes = |node: &str| self.plan().allows(node) && demand.takes_placeholder(node, view);
         !self.nodes().any(takes)
     }
 
@@ -399,7 +395,7 @@ impl<'v> State<'v> {
 
     /// Whether its plan allows only one node, and a member runs there.
     pub(super) fn is_sent_to_members(&self) -> bool {
-        let only = self.plan().nodes.only();
+        let only = self.plan().only.as_deref();
         only.is_some() && self.running.iter().any(|(_, member)| member.place() == only)
     }
 

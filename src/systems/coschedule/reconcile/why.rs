@@ -29,17 +29,13 @@ pub(crate) enum Why {
     /// The placeholder should leave its node, but only that node can mount the group's volumes, which
     /// are described.
     Pinned(Trouble, String),
-    /// No node has enough free capacity for this pod, the largest that waits.
-    NoNodeFits {
-        /// Its name.
-        pod: Box<str>,
-        /// The CPU that it requests, in thousandths of a core.
-        milli_cpu: i64,
-        /// The memory that it requests, in bytes.
-        memory: i64,
+    /// The scheduler refuses the waiting pods on the group's node.
+    Unschedulable {
+        /// The node.
+        node: Box<str>,
+        /// The scheduler's message; `None` about pods that it does not look at, because they are gated.
+        message: Option<String>,
     },
-    /// The node has free capacity, but the scheduler refuses the pods with this message.
-    Unschedulable(String),
 }
 
 impl Why {
@@ -50,7 +46,6 @@ impl Why {
         reason::PLACEHOLDER_NOT_PLACED,
         reason::WAITS_FOR_MEMBERS,
         reason::VOLUME_PINS_NODE,
-        reason::NO_NODE_FITS,
         reason::MEMBERS_UNSCHEDULABLE,
     ];
 
@@ -62,8 +57,7 @@ impl Why {
             Self::NotPlaced { .. } | Self::NoOtherNode(_) => reason::PLACEHOLDER_NOT_PLACED,
             Self::Members(_) => reason::WAITS_FOR_MEMBERS,
             Self::Pinned(..) => reason::VOLUME_PINS_NODE,
-            Self::NoNodeFits { .. } => reason::NO_NODE_FITS,
-            Self::Unschedulable(_) => reason::MEMBERS_UNSCHEDULABLE,
+            Self::Unschedulable { .. } => reason::MEMBERS_UNSCHEDULABLE,
         }
     }
 }
@@ -87,16 +81,15 @@ impl fmt::Display for Why {
                 write!(formatter, "{trouble}, and no other node is eligible for the placeholder")
             }
             Self::Pinned(trouble, pins) => write!(formatter, "{trouble}, and {pins}"),
-            Self::NoNodeFits { pod, milli_cpu, memory } => write!(
-                formatter,
-                "no node can take pod {pod} (cpu {milli_cpu}m, memory {} MiB) now; the largest waiting pod decides on which nodes the group can be",
-                memory / 1024 / 1024
-            ),
-            Self::Unschedulable(message) => {
+            Self::Unschedulable { node, message } => {
                 write!(
                     formatter,
-                    "the group's node has enough free capacity, but the scheduler reports: {message}"
-                )
+                    "node {node}, where the group is, does not take the waiting pods"
+                )?;
+                match message {
+                    Some(message) => write!(formatter, "; the scheduler says: {message}"),
+                    None => Ok(()),
+                }
             }
         }
     }

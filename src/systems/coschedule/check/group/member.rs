@@ -98,9 +98,6 @@ impl Facts<'_> {
             Why::Pinned(_, pins) => {
                 Some(format!("free room on node {node}, or let it request less: {pins}"))
             }
-            Why::NoNodeFits { .. } => {
-                Some("no node has room for it: free or add one, or let it request less".to_owned())
-            }
             _ => None,
         };
         if let Some(remedy) = waits.filter_map(of_wait).next() {
@@ -115,7 +112,7 @@ impl Facts<'_> {
             return format!("free room on node {node}, or let it request less");
         }
         format!(
-            "wait: after {} the controller moves the group to a node with room",
+            "wait: after {} the controller moves the group to a node with room; if there is none, free or add one",
             self.policy.coschedule.grace_period
         )
     }

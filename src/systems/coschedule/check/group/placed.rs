@@ -61,26 +61,25 @@ impl Facts<'_> {
                 }
                 Why::Pinned(..) => found.report(format!("{why}: the group cannot move"), remedy),
                 Why::NoOtherNode(_) => found.report(why.to_string(), remedy),
-                // Without capacity every node counts as full.
-                Why::NoNodeFits { .. } if !states_capacity => {}
-                Why::NoNodeFits { .. } => {
+                Why::Unschedulable { .. } => {
                     let is_closed = closed.map(|why| format!("node {node} {why}; "));
+                    let remedy = of_node.as_deref().unwrap_or("see what the scheduler says");
                     found.report(format!("{}{why}", is_closed.unwrap_or_default()), remedy);
-                }
-                Why::Unschedulable(_) => {
-                    found.report(why.to_string(), "see what the scheduler says");
                 }
                 Why::SharedClaim(note) => self.report_shared_claim(note, found),
                 Why::NotPlaced { .. } | Why::NotMade(_) => {}
             }
         }
-        let leaves = match (&explained.next, self.changed_nodes(explained)) {
-            (Next::Recreate { why, .. }, _) => why.as_ref().map(ToString::to_string),
-            (_, Some(nodes)) => match (nodes.only(), closed) {
-                (Some(only), _) => Some(format!("it should be on node {only}")),
-                (None, Some(why)) => Some(format!("node {node} {why}")),
-                (None, None) => states_capacity.then(|| Trouble::Full(node.into()).to_string()),
-            },
+        let leaves = match &explained.next {
+            Next::Recreate { why, .. } => why.as_ref().map(ToString::to_string),
+            Next::Rewrite(plan) if plan.is_to_leave(self.plan(), node) => {
+                match (&plan.only, closed) {
+                    (Some(only), _) => Some(format!("it should be on node {only}")),
+                    (None, Some(why)) => Some(format!("node {node} {why}")),
+                    // Without capacity every node counts as full.
+                    (None, None) => states_capacity.then(|| Trouble::Full(node.into()).to_string()),
+                }
+            }
             _ => None,
         };
         if let Some(leaves) = leaves.filter(|_| !found.has_obstacle()) {

@@ -58,12 +58,11 @@ impl Facts<'_> {
                 _ => {}
             }
         }
-        let next = match (&explained.next, self.changed_nodes(explained)) {
-            (Next::Recreate { .. }, _) => {
-                "creates its pod again, by its changed template".to_owned()
-            }
-            (Next::Wake, _) => "lets the scheduler look at it again".to_owned(),
-            (_, Some(nodes)) => match nodes.only() {
+        let only = self.plan().and_then(|plan| plan.only.as_deref());
+        let next = match &explained.next {
+            Next::Recreate { .. } => "creates its pod again, by its changed template".to_owned(),
+            Next::Wake => "lets the scheduler look at it again".to_owned(),
+            Next::Rewrite(plan) if plan.only.as_deref() != only => match &plan.only {
                 Some(only) => format!("moves it to node {only}"),
                 None => "lets it be on other nodes".to_owned(),
             },
@@ -140,7 +139,7 @@ impl Facts<'_> {
             return diagnosis.report(
                 format!("its node selector and node affinity match none of {count}"),
                 format!(
-                    "kubectl get statefulset {name} -n {namespace} -o yaml: they are those of {source}, without nodes that were full"
+                    "kubectl get statefulset {name} -n {namespace} -o yaml: they are those of {source}"
                 ),
             );
         }

@@ -33,7 +33,7 @@ fn claims_without_a_common_node_are_split() {
 }
 
 #[test]
-fn tasks_that_select_different_nodes_are_split_unless_they_share_a_claim() {
+fn tasks_that_select_other_nodes_than_their_run_are_in_no_group_or_in_that_of_their_claim() {
     let document = |of: &str, used_by: &str| {
         let mut run = run(of, used_by);
         run["spec"]["taskRunSpecs"] = on_arch(&[("x", "amd64"), ("y", "arm64")]);
@@ -42,20 +42,25 @@ fn tasks_that_select_different_nodes_are_split_unless_they_share_a_claim() {
     // Only a claim that several nodes can mount is shared.
     let shared = document("w:many a", "x:w y:w,a z:a free");
     let made = groups(&shared, &[], "pipelineruns");
-    assert_eq!(summarize(&made), "arch=amd64: @ / free x; arch=arm64: @ @ / y z");
-    assert!(made.conflicts.is_empty());
+    assert_eq!(summarize(&made), ": @ @ / free y z");
+    let conflict = "task y asks for nodes with arch=arm64 and task x for arch=amd64, and task x is placed without the group of the run";
+    assert_eq!(conflicts(&made), [conflict]);
     let many = claim_name(None, "w", UID);
     for (what, task, claims, selector, group) in [
-        ("its selector", Some("x"), &[][..], &[("arch", "amd64")][..], "arch=amd64"),
-        ("a claim of many nodes says nothing", Some("y"), &[&*many], &[], "arch=arm64"),
-        ("nor beside a selector", None, &[&many], &[("arch", "arm64")], "arch=arm64"),
-        ("no task", None, &[], &[("arch", "arm64")], "arch=arm64"),
-        ("the first, for want of a better one", None, &[], &[("arch", "s390x")], "arch=amd64"),
-        ("a task without a selector", Some("free"), &[], &[], "arch=amd64"),
+        ("another selector", Some("x"), &[&*many][..], &[("arch", "amd64")][..], "free"),
+        ("its selector", Some("y"), &[], &[("arch", "arm64")], ""),
+        ("no task", None, &[&many], &[("arch", "arm64")], ""),
+        ("no task, and another selector", None, &[], &[("arch", "s390x")], "free"),
+        ("a task without a selector", Some("free"), &[], &[], ""),
     ] {
         assert_eq!(group_of(&made, task, claims, selector), group, "{what}");
     }
     assert_eq!(summary(&shared, &[], "workspaces"), "a: @ / y z");
+    // Those of a claim of one node stay together.
+    let claims = document("a b", "x:a u:a y:b v:b");
+    let made = groups(&claims, &[], "pipelineruns");
+    assert_eq!(summarize(&made), ": @ / u x; b: @ / v y");
+    assert_eq!(made.conflicts.len(), 1);
 
     // A claim that needs one node is shared.
     for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {

@@ -2,19 +2,18 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::template::except;
 use super::{Decider, Next, Step, Trouble};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
-use crate::systems::coschedule::pod_plan::{Nodes, Room};
+use crate::systems::coschedule::pod_plan::{MOST_AVOIDED, Room};
 use crate::systems::coschedule::reconcile::Why;
-use crate::systems::coschedule::reconcile::demand::{Demand, others};
+use crate::systems::coschedule::reconcile::demand::Demand;
 use crate::systems::coschedule::reconcile::state::recreating_task_run;
 use crate::view::Name;
 
-/// The placeholder leaves a full node after so many grace periods even if no other node fits: only a
-/// pending pod makes a cluster autoscaler act.
-const GIVE_UP: i32 = 10;
+/// How many grace periods a placeholder stays on a node that refuses its members for a reason other than its
+/// size, once it has tried as many nodes as it can avoid.
+const REST: i32 = 10;
 
 impl<'v> Decider<'_, 'v> {
     /// The pod is bound to a node.
@@ -37,12 +36,12 @@ impl<'v> Decider<'_, 'v> {
         let has_stable = state.running.iter().any(|(_, member)| !member.identity.deleting);
         let apart = state.only_node().filter(|members| *members != node && has_stable);
         if let Some(members) = apart.filter(|members| demand.takes_placeholder(members, view)) {
-            let next = self.rewrite(Nodes::Only(members.into()));
+            let next = self.rewrite(Some(members));
             let why = Some(Trouble::Apart(members.into()));
             let recreate = state.desired.map(|_| Next::Recreate { why, is_forced: false });
             return next.or(recreate).unwrap_or_default();
         }
-        if let Some(next) = self.allow_again(pod, node) {
+        if let Some(next) = self.stay(pod, node) {
             return next;
         }
         let follow = state.desired.and_then(|desired| self.follow(desired));
@@ -50,14 +49,14 @@ impl<'v> Decider<'_, 'v> {
         let claims = pod.plan.as_ref().map(|plan| &plan.claims);
         let trouble = if let Some(bar) = demand.barred_by(details) {
             Trouble::Barred(node.into(), bar.to_string())
-        } else if let Some(Nodes::Only(other)) = follow
+        } else if let Some(Some(other)) = follow
             && *other != *node
         {
             Trouble::Follows(other)
-        } else if is_outdated && state.plan().nodes.excludes(node) {
-            Trouble::Excluded(node.into())
-        } else if claims != Some(&state.plan().claims) && is_outdated {
+        } else if is_outdated && claims != Some(&state.plan().claims) {
             Trouble::OtherClaims
+        } else if is_outdated && state.plan().is_to_leave(pod.plan.as_deref(), node) {
+            Trouble::Full(node.into())
         } else if let Some(since) = self.first_overdue(pod, node, &demand) {
             // While members are admitted, the others wait.
             return match self.admit_and_wake(pod, node, &demand) {
@@ -68,7 +67,7 @@ impl<'v> Decider<'_, 'v> {
             self.admit_and_wake(pod, node, &demand);
             return Next::Nothing;
         };
-        let may_wait = matches!(trouble, Trouble::Excluded(_) | Trouble::OtherClaims);
+        let may_wait = matches!(trouble, Trouble::Full(_) | Trouble::OtherClaims);
         if may_wait && !state.running.is_empty() && self.admit_and_wake(pod, node, &demand) {
             return Next::Nothing;
         }
@@ -76,31 +75,30 @@ impl<'v> Decider<'_, 'v> {
             return next;
         }
         let changed = match &trouble {
-            Trouble::Excluded(_) | Trouble::OtherClaims => None,
-            Trouble::Follows(other) => self.rewrite(Nodes::Only(other.clone())),
-            _ => {
+            Trouble::Follows(other) => self.rewrite(Some(other)),
+            Trouble::Barred(..) => {
                 if let Some(pin) = demand.pin_to(node, view) {
                     return self.wait(Why::Pinned(trouble, pin));
                 }
-                // A template that allows no other node is changed first.
-                let is_fixed = state.plan().nodes.only().is_some();
-                is_fixed.then(|| self.rewrite(Nodes::Any)).flatten()
+                self.rewrite(None)
             }
+            _ => None,
         };
         changed
             .or_else(|| self.recreate_members_bound_to(pod, node))
             .unwrap_or(Next::Recreate { why: Some(trouble), is_forced: false })
     }
 
-    /// A template excludes a node because no waiting member fits there. If one was bound there all the same,
-    /// before the pod left, the template gets back the nodes with which the pod was created: otherwise the
-    /// group would move when that member has ended, for no reason.
-    fn allow_again(&self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
-        let state = self.state;
-        let is_excluded = state.plan().nodes.excludes(node);
-        state.nodes().find(|of| is_excluded && *of == node)?;
-        let own = pod.plan.as_ref().map(|plan| plan.nodes.clone());
-        self.rewrite(own.filter(|nodes| nodes.allows(node)).unwrap_or(Nodes::Any))
+    /// A template sends the pod away because no waiting member fits on its node. If one was bound there all the
+    /// same, before the pod left, the template becomes again as the pod is: otherwise the group would move when
+    /// that member has ended, for no reason.
+    fn stay(&self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
+        let (own, plan) = (pod.plan.as_deref()?, self.state.plan());
+        let has_member = self.state.nodes().any(|of| of == node);
+        let is_sent_away =
+            own.claims == plan.claims && own.allows(node) && plan.is_to_leave(Some(own), node);
+        let back = || self.rewrite_with(own.only.as_deref(), own.avoid.clone(), own.room);
+        (has_member && is_sent_away).then(back)?
     }
 
     /// Keeps the pod on its node in spite of `trouble` while members or followers run there; else
@@ -131,9 +129,11 @@ impl<'v> Decider<'_, 'v> {
                 *bound == node && recreating_task_run(name, member, view).is_some()
             })
             .collect();
-        let desired = state.desired.filter(|_| !bound.is_empty())?;
-        if !state.plan().is_to_leave(pod.plan.as_deref(), node) {
-            return self.exclude(node, desired);
+        state.desired.filter(|_| !bound.is_empty())?;
+        if !state.plan().is_to_leave(pod.plan.as_deref(), node)
+            && let Some(next) = self.rewrite_avoiding(node)
+        {
+            return Some(next);
         }
         for (name, member, _) in bound {
             let why = format!("it requires node {node}, which its group leaves");
@@ -163,21 +163,29 @@ impl<'v> Decider<'_, 'v> {
         }
         // A pod that tolerates the taints of a NotReady node can be bound to it again.
         let comes_back = known.is_some_and(|known| demand.barred_by(known).is_none());
-        if comes_back && !state.plan().nodes.excludes(node) {
-            let here = Some(Nodes::Only(node.into()));
-            let Some(desired) = state.desired.filter(|desired| self.follow(desired) != here) else {
-                return self.wait(Why::NoOtherNode(trouble));
+        if comes_back {
+            let follows = state.desired.map(|desired| self.follow(desired));
+            let takes = |(other, _): (&str, _)| {
+                other != node && view.is_node_ready(other) && demand.takes_placeholder(other, view)
             };
-            if let Some(next) = self.exclude(node, desired) {
+            if follows.is_none_or(|of| of == Some(Some(node.into()))) || !view.nodes().any(takes) {
+                return self.wait(Why::NoOtherNode(trouble));
+            }
+            if let Some(next) = self.rewrite_avoiding(node) {
                 return next;
+            }
+            let since = pod.scheduled_since.filter(|_| pod.plan == state.placeholder.plan);
+            if since.is_some_and(|since| !self.elapsed_or_recheck(since, self.facts.grace())) {
+                return Next::Nothing;
             }
         }
         let first = self.drop_hold().or_else(|| self.recreate_members_bound_to(pod, node));
         first.unwrap_or(Next::Recreate { why: Some(trouble), is_forced: true })
     }
 
-    /// Waiting members do not fit on the placeholder's node: excludes all nodes on which they would not
-    /// fit. First the template is changed; the next decision then recreates the pod.
+    /// Waiting members do not fit on the placeholder's node: writes what they need into the template, so that the
+    /// next decision recreates the pod. A full node then excludes itself; other nodes are preferred if its size
+    /// is not the reason.
     pub(super) fn leave_full_node(
         &mut self,
         pod: &PlaceholderPod,
@@ -188,95 +196,50 @@ impl<'v> Decider<'_, 'v> {
         let (state, view) = (self.state, self.facts.view);
         let trouble = Trouble::Full(node.into());
         if let Some(next) = self.keep_on_node(node, &trouble) {
-            // The group could not move after the members' end either.
-            if !demand.suits_an_empty_node(view) {
-                self.wait_for_capacity();
-            }
             return next;
         }
-        if let Some(pin) = demand.pin_to(node, view) {
+        let pin = demand.pin_to(node, view).or_else(|| demand.unreachable(view));
+        if let Some(pin) = pin {
             return self.wait(Why::Pinned(trouble, pin));
         }
-        let Some(desired) = state.desired else { return self.wait_unschedulable() };
+        if state.desired.is_none() {
+            return self.wait_unschedulable(node);
+        }
         // The groups may fill the node together. If all left at once, they could meet on the next node
         // again and again: so the first leaves, and the others look after another grace period.
-        let turn = self.facts.grace().checked_mul(2).unwrap_or(SignedDuration::MAX);
-        if !self.facts.is_first_waiting(state.name, node) && !self.elapsed_or_recheck(since, turn) {
+        let grace = self.facts.grace();
+        let times = |count| grace.checked_mul(count).unwrap_or(SignedDuration::MAX);
+        if !self.facts.is_first_waiting(state.name, node)
+            && !self.elapsed_or_recheck(since, times(2))
+        {
             return Next::Nothing;
         }
-        let suitable = demand.suitable(view, self.facts.free_capacity(), node);
-        // With room it finds a node on which they fit, or waits for one.
-        if demand.lacks_capacity(node, view) && state.plan().room != Some(Room::NONE) {
-            if let Some(apart) = demand.unreachable(view) {
-                return self.wait(Why::Pinned(trouble, apart));
-            }
-            if suitable.is_empty() {
-                self.wait_for_capacity();
-            }
-            if let Some(next) = self.rewrite(Nodes::Any) {
+        let plan = state.plan();
+        if plan.room != Some(Room::NONE) && demand.lacks_capacity(node, view) {
+            let is_larger = |next: &Next| matches!(next, Next::Rewrite(plan) if plan.is_to_leave(pod.plan.as_deref(), node));
+            if let Some(next) = self.rewrite(None).filter(is_larger) {
                 return next;
             }
-            if state.plan().is_to_leave(pod.plan.as_deref(), node) {
-                let recreate = Next::Recreate { why: Some(trouble), is_forced: false };
-                return self.recreate_members_bound_to(pod, node).unwrap_or(recreate);
-            }
-        }
-        let patience = self.facts.grace().checked_mul(GIVE_UP).unwrap_or(SignedDuration::MAX);
-        // By stowplan's own numbers the members fit here, but the scheduler refuses them. Each other
-        // node is tried once: if the cause is not the node, trying them again soon does not help.
-        let fits_here = demand.suits(node, view, true);
-        if fits_here {
-            self.wait_unschedulable();
-        }
-        let mut excluded = if suitable.is_empty() {
-            if fits_here {
-                return Next::Nothing;
-            }
-            // Another node would not help, nor a new one.
-            if let Some(apart) = demand.unreachable(view) {
-                return self.wait(Why::Pinned(trouble, apart));
-            }
-            self.wait_for_capacity();
-            if !self.elapsed_or_recheck(since, patience) {
-                return Next::Nothing;
-            }
-            others(view, &[])
-        } else if fits_here {
-            let is_tried = |name: &&str| state.plan().nodes.excludes(name);
-            let untried: Vec<&str> =
-                suitable.iter().copied().filter(|name| !is_tried(name)).collect();
-            if !untried.is_empty() {
-                others(view, &untried)
-            } else if self.elapsed_or_recheck(pod.scheduled_since.unwrap_or(since), patience) {
-                others(view, &suitable)
-            } else {
-                return Next::Nothing;
-            }
         } else {
-            others(view, &suitable)
-        };
-        // This node is first, so that it is kept if the list is cut: the pod would come back.
-        excluded.retain(|other| *other != node);
-        excluded.insert(0, node);
-        self.rewrite(except(excluded, desired)).unwrap_or_default()
-    }
-
-    pub(super) fn wait_for_capacity(&mut self) {
-        let largest = self.state.waiting.iter().filter_map(|(name, member)| {
-            let requests = &member.details.as_ref()?.requests;
-            Some((requests.milli_cpu, requests.memory, *name))
-        });
-        if let Some((milli_cpu, memory, name)) = largest.max() {
-            self.wait(Why::NoNodeFits { pod: (*name.name).into(), milli_cpu, memory });
+            self.wait_unschedulable(node);
+            let is_tried =
+                plan.avoid.len() == MOST_AVOIDED || plan.avoid.iter().any(|of| **of == *node);
+            let placed = pod.scheduled_since.unwrap_or(since);
+            if is_tried && !self.elapsed_or_recheck(placed, times(REST)) {
+                return Next::Nothing;
+            }
         }
+        self.rewrite_avoiding(node)
+            .or_else(|| self.recreate_members_bound_to(pod, node))
+            .unwrap_or(Next::Recreate { why: Some(trouble), is_forced: false })
     }
 
-    pub(super) fn wait_unschedulable(&mut self) -> Next {
+    fn wait_unschedulable(&mut self, node: &str) -> Next {
         let message = self.state.unschedulable(None).next().and_then(|(_, _, details, _)| {
             let message = &details.unschedulable.as_ref()?.message;
             Some(message.trim_end_matches('.').to_owned())
         });
-        self.wait(Why::Unschedulable(message.unwrap_or_default()))
+        self.wait(Why::Unschedulable { node: node.into(), message })
     }
 
     /// The group does not move while a member runs: reports to the waiting members which one.

@@ -11,7 +11,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::{Decider, Next};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
-use crate::systems::coschedule::pod_plan::{Nodes, PodPlan, Room};
+use crate::systems::coschedule::pod_plan::{PodPlan, Room};
 use crate::systems::coschedule::reconcile::desired::Desired;
 use crate::systems::coschedule::reconcile::state::can_follow;
 use crate::view::{Name, View};
@@ -49,15 +49,13 @@ pub(in super::super) fn needed(
 }
 
 impl<'v> Decider<'_, 'v> {
-    /// The room that the template should reserve with these nodes: none if it is held to members that run,
-    /// because others wait until those have ended.
-    pub(super) fn room(&self, nodes: &Nodes) -> Option<Room> {
+    /// The room that the template should reserve: none on a node that it must be on, or if it is held to members
+    /// that run, because others wait until those have ended.
+    pub(super) fn room(&self, only: Option<&str>) -> Option<Room> {
         let state = self.state;
         match state.plan().room {
             Some(Room::NONE) => Some(Room::NONE),
-            _ if nodes.only().is_some() || !state.running.is_empty() && state.should_be_held() => {
-                None
-            }
+            _ if only.is_some() || !state.running.is_empty() && state.should_be_held() => None,
             _ => needed(state.desired?, &state.waiting, self.facts.now, self.facts.view),
         }
     }
@@ -69,10 +67,11 @@ impl<'v> Decider<'_, 'v> {
         if let Some(until) = sum_until(&self.state.waiting, self.facts.now) {
             self.recheck_by(until);
         }
-        let room = self.room(&plan.nodes);
+        let room = self.room(plan.only.as_deref());
         let [needed, reserved] = [room, plan.room].map(Option::unwrap_or_default);
         let is_due = !reserved.covers(needed) || pod.unschedulable.is_some();
-        (is_due && room != plan.room).then(|| self.rewrite_with(plan.nodes.clone(), room))?
+        let rewrite = || self.rewrite_with(plan.only.as_deref(), plan.avoid.clone(), room);
+        (is_due && room != plan.room).then(rewrite)?
     }
 
     /// Lets the members have the room of a pod that is bound to a node.
@@ -91,24 +90,29 @@ impl<'v> Decider<'_, 'v> {
         if !self.state.running.is_empty() {
             return None;
         }
-        let here = Nodes::Only(node.into());
         let is_ready = || pod.plan != self.state.placeholder.plan;
         let recreate = || is_ready().then_some(Next::Recreate { why: None, is_forced: false });
-        self.rewrite_with(here, Some(Room::NONE)).or_else(recreate)
+        let avoid = self.state.plan().avoid.clone();
+        self.rewrite_with(Some(node), avoid, Some(Room::NONE)).or_else(recreate)
     }
 
     /// Stops reserving room for a pod that cannot be created, as with a quota that leaves none.
     pub(super) fn give_up_room(&self) -> Option<Next> {
         let plan = self.state.plan();
         plan.room.filter(|room| *room != Room::NONE)?;
-        self.rewrite_with(plan.nodes.clone(), Some(Room::NONE))
+        self.rewrite_with(plan.only.as_deref(), plan.avoid.clone(), Some(Room::NONE))
     }
 
     /// Changes nodes and room of the template; `None` if it has these already.
-    pub(super) fn rewrite_with(&self, nodes: Nodes, room: Option<Room>) -> Option<Next> {
+    pub(super) fn rewrite_with(
+        &self,
+        only: Option<&str>,
+        avoid: Vec<Box<str>>,
+        room: Option<Room>,
+    ) -> Option<Next> {
         let plan = self.state.plan();
-        let held = self.state.should_be_held();
-        let new = PodPlan { nodes, held, claims: plan.claims.clone(), room };
+        let (only, held) = (only.map(Into::into), self.state.should_be_held());
+        let new = PodPlan { only, avoid, held, claims: plan.claims.clone(), room };
         (self.state.desired.is_some() && new != *plan).then_some(Next::Rewrite(new))
     }
 }

@@ -6,21 +6,20 @@ use super::{Decider, Next};
 use crate::systems::coschedule::keys::RECORD;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::placeholder::Cause;
-use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
+use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::reconcile::desired::{Desired, is_on_one_node};
 use crate::view::Name;
 
 impl<'v> Decider<'_, 'v> {
-    /// Changes the nodes of the template; `None` if it has these already.
-    pub(super) fn rewrite(&self, nodes: Nodes) -> Option<Next> {
-        let room = self.room(&nodes);
-        self.rewrite_with(nodes, room)
+    /// Changes the template so that the pod must be on the node `only`, if given, and so that it reserves what the
+    /// group needs now; `None` if nothing changes.
+    pub(super) fn rewrite(&self, only: Option<&str>) -> Option<Next> {
+        self.rewrite_with(only, self.state.plan().avoid.clone(), self.room(only))
     }
 
-    /// Excludes a further node in the template; `None` if it does so already.
-    pub(super) fn exclude(&self, node: &str, desired: &Desired<'_>) -> Option<Next> {
-        let excluded = self.state.plan().nodes.excluded().iter().map(AsRef::as_ref);
-        self.rewrite(except(std::iter::once(node).chain(excluded), desired))
+    /// The same, for a pod that leaves `node` and goes to another one if possible.
+    pub(super) fn rewrite_avoiding(&self, node: &str) -> Option<Next> {
+        self.rewrite_with(None, self.state.plan().avoiding(node), self.room(None))
     }
 
     /// Drops the hold of a template that holds the pod to pods that it should leave.
@@ -37,7 +36,7 @@ impl<'v> Decider<'_, 'v> {
             (None, desired) => PodPlan {
                 claims: state.placeholder.claims.to_vec(),
                 held: state.should_be_held(),
-                ..desired.blueprint.first_plan(Nodes::Any, None)
+                ..desired.blueprint.first_plan(None, None)
             },
         };
         let is_missing = state.placeholder.plan.is_none();
@@ -87,9 +86,4 @@ impl<'v> Decider<'_, 'v> {
             !desired.blueprint.claims.contains(&claim) && (known.is_none() || is_of_other_group());
         is_unusable || is_foreign
     }
-}
-
-/// Any node except these, as far as the placeholder can exclude them.
-pub(super) fn except<'n>(nodes: impl IntoIterator<Item = &'n str>, desired: &Desired<'_>) -> Nodes {
-    Nodes::except(nodes, desired.blueprint.most_excluded())
 }

@@ -2,14 +2,11 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::template::except;
 use super::{Decider, Next, Step};
 use crate::policy::Repair;
 use crate::systems::coschedule::keys::{FAILED, GROUP, MISSING_SINCE};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::kinds::unschedulable::Unschedulable;
-use crate::systems::coschedule::pod_plan::Nodes;
-use crate::systems::coschedule::reconcile::demand::others;
 use crate::systems::coschedule::reconcile::state::{PATIENCE, read_time, recreating_task_run};
 use crate::systems::coschedule::reconcile::{Why, reason};
 use crate::systems::wake;
@@ -105,7 +102,7 @@ impl<'v> Decider<'_, 'v> {
         if let Some(next) = held {
             return next;
         }
-        if let Some(next) = self.find_node(unschedulable) {
+        if let Some(next) = self.find_node() {
             return next;
         }
         if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) {
@@ -134,10 +131,10 @@ impl<'v> Decider<'_, 'v> {
         }
         let Some(first) = state.nodes().next() else { return self.wake(pod, unschedulable) };
         // Waiting members were refused there, but the running ones were not.
-        let is_kept_out = |node: &&str| !state.plan().nodes.allows(node);
+        let is_kept_out = |node: &&str| !state.plan().allows(node);
         if let (Some(node), Some(desired)) = (state.only_node().filter(is_kept_out), state.desired)
             && state.demand(self.facts.view, Some(desired)).takes_placeholder(node, self.facts.view)
-            && let Some(next) = self.rewrite(Nodes::Only(node.into()))
+            && let Some(next) = self.rewrite(Some(node))
         {
             return Some(next);
         }
@@ -167,29 +164,14 @@ impl<'v> Decider<'_, 'v> {
         Some(Next::Wake)
     }
 
-    /// Changes the template to one with which the pod could get a node.
-    pub(super) fn find_node(&mut self, unschedulable: &Unschedulable) -> Option<Next> {
+    /// Changes the template to one with which the pod could get a node: that of its leader, or any if that has
+    /// ended.
+    fn find_node(&mut self) -> Option<Next> {
         let state = self.state;
-        let desired = state.desired?;
-        match self.follow(desired) {
-            // Its members hold it there until they have ended.
-            _ if state.should_be_held() && state.is_sent_to_members() => None,
-            Some(Nodes::Only(node)) => self.rewrite(Nodes::Only(node)),
-            // The leader that it followed has ended.
-            Some(_) if state.plan().nodes.only().is_some() => self.rewrite(Nodes::Any),
-            // Excluded nodes may have free capacity again. They are tried only after the grace
-            // period.
-            Some(_) if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) => {
-                let view = self.facts.view;
-                let demand = state.demand(view, Some(desired));
-                let mut excluded = state.plan().nodes.excluded().iter();
-                if !excluded.any(|node| demand.suits(node, view, false)) {
-                    return None;
-                }
-                let suitable = demand.suitable(view, self.facts.free_capacity(), "");
-                self.rewrite(except(others(view, &suitable), desired))
-            }
-            _ => None,
-        }
+        let follow = self.follow(state.desired?)?;
+        // Its members hold it there until they have ended.
+        let is_sent_to_members = state.should_be_held() && state.is_sent_to_members();
+        let differs = follow.is_some() || state.plan().only.is_some();
+        (differs && !is_sent_to_members).then(|| self.rewrite(follow.as_deref()))?
     }
 }

@@ -162,7 +162,7 @@ fn a_claim_for_several_nodes_is_not_replaced() {
             world.member_of(&format!("m{number}"), "run", &group.name, 100);
         }
         world.settle(SOON);
-        assert_eq!(world.count("StatefulSet"), 2, "{:?}", world.writes);
+        assert_eq!(world.count("StatefulSet"), 1, "{:?}", world.writes);
         for set in world.all("StatefulSet") {
             assert!(set["spec"]["volumeClaimTemplates"].as_array().is_none_or(Vec::is_empty));
             assert_eq!(mounted(set)[0], claim);

@@ -49,9 +49,9 @@ fn forge<'w>(world: &'w mut World, plan: &Value) -> &'w mut World {
     change(world, json!({"spec": {"template": {"metadata": {"annotations": {PLAN: plan}}}}}))
 }
 
-/// Excludes the node of the placeholder in its template.
-fn exclude(world: &mut World) -> &mut World {
-    forge(world, &json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#))
+/// Sends the placeholder away from its node by its template.
+fn send_away(world: &mut World) -> &mut World {
+    forge(world, &json!(r#"{"avoid":["n1"],"held":true,"claims":["c"]}"#))
 }
 
 /// Takes its node from the placeholder's pod.
@@ -75,16 +75,17 @@ fn refuse(world: &mut World) -> &mut World {
 fn the_next_step_for_a_placeholder() {
     type Change = fn(&mut World) -> &mut World;
     let restored = r#"rewrite {"held":true,"claims":["c"]}"#;
+    let as_its_pod = r#"rewrite {"held":true,"claims":["c"],"room":{"milliCpu":100,"memory":0}}"#;
     let recorded = "mark coschedule.stowplan.dev/group";
     let cases: &[(&str, Change, &str)] = &[
         ("no plan", |world| forge(world, &Value::Null), restored),
         ("a plan that is cut off", |world| forge(world, &json!("{")), restored),
         ("a deep plan", |world| forge(world, &json!("[".repeat(200_000))), restored),
         ("no hold", |world| forge(world, &json!(r#"{"held":false,"claims":["c"]}"#)), restored),
-        ("excluded from its node, and a member was bound there", exclude, restored),
+        ("sent away from its node, and a member was bound there", send_away, as_its_pod),
         (
-            "excluded from its node",
-            |world| exclude(world).finish("a"),
+            "sent away from its node",
+            |world| send_away(world).finish("a"),
             "recreate: waiting pods do not fit on node n1",
         ),
         (
@@ -125,10 +126,23 @@ fn the_next_step_for_a_placeholder() {
             |world| world.cordon("n1", true).member("b", "run", 100),
             "nothing; WaitsForMembers",
         ),
-        ("cordon", |world| world.cordon("n1", true).finish("a"), "recreate: node n1 is cordoned"),
+        ("cordon, and less room is needed", |world| world.cordon("n1", true).finish("a"), restored),
+        (
+            "cordon",
+            |world| {
+                forge(
+                    world.cordon("n1", true).finish("a"),
+                    &json!(r#"{"held":true,"claims":["c"]}"#),
+                )
+            },
+            "recreate: node n1 is cordoned",
+        ),
         (
             "a taint",
-            |world| taint(world, "NoExecute").finish("a"),
+            |world| {
+                let world = taint(world, "NoExecute").finish("a");
+                forge(world, &json!(r#"{"held":true,"claims":["c"]}"#))
+            },
             "recreate: node n1 has the taint k=v:NoExecute",
         ),
         ("a taint for others", |world| taint(world, "PreferNoSchedule").finish("a"), "nothing"),
@@ -171,7 +185,7 @@ fn a_forged_plan_or_record_splits_no_group_and_causes_no_loop() {
     // Plans, and records with whether they are written again.
     for (forged, is_restored) in [
         (json!(r#"{"only":"no-such-node","held":true,"claims":["c"]}"#), None),
-        (json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#), None),
+        (json!(r#"{"avoid":["n1"],"held":true,"claims":["c"]}"#), None),
         (json!(r#"{"held":false,"claims":["another"]}"#), None),
         (json!(r#"{"held":true,"claims":["no/name"]}"#), None),
         (json!(r#"{"key":"c","more":1}"#), Some(true)),

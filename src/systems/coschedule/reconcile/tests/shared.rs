@@ -94,25 +94,15 @@ fn a_pod_that_is_being_deleted_on_a_lost_node_uses_no_claim() {
 }
 
 /// In Tekton's default mode only the TaskRuns say so that use a claim; and Tekton's flag may change while
-/// a run continues.
+/// a run continues. What has been placed by then stays until it has ended.
 #[test]
-fn members_admitted_before_tektons_assistant_was_detected_have_a_placeholder() {
-    for exists in [true, false] {
-        let mut world = World::with_run(&["n1"]);
-        world.member("a", "run", 100);
-        if exists {
-            world.settle(SOON).expect("a:n1");
-        }
-        world.task_run("b", "run").assist("b").settle(SOON).expect("a:n1");
-        world.expect_events(PIPELINE_RUN, "run", &[reason::ASSISTANT_IS_ON]);
-        // One that comes meanwhile, too; one that has ended says it as well.
-        let ended = json!({"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}});
-        world.change("TaskRun", "b", ended).member("d", "run", 100).settle(SOON).expect("d:n1");
-        assert_eq!(world.count("StatefulSet"), 1);
-        world.finish("a").finish("d").settle(SOON);
-        assert_eq!(world.count("StatefulSet"), 0, "no run needs it any more");
-        world.expect_rest();
-    }
+fn members_admitted_before_tektons_assistant_was_detected_keep_their_placeholder() {
+    let mut world = begun(&["n1"]);
+    world.task_run("b", "run").assist("b").settle(SOON).expect("a:n1 run:n1");
+    world.expect_events(PIPELINE_RUN, "run", &[reason::ASSISTANT_IS_ON]);
+    world.finish("a").settle(SOON);
+    assert_eq!(world.count("StatefulSet"), 0, "no run needs it any more");
+    world.expect_rest();
 }
 
 /// Its pods carry the annotation as well, and are of that group.
