@@ -5,6 +5,8 @@
 //! its placeholder. If that is not possible, it gets the placeholder's node by name. While there is no
 //! node, it gets a gate.
 
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
+
 use super::groups::{self, Groups, Membership};
 use super::mode;
 use super::native::parse_group;
@@ -26,6 +28,14 @@ use crate::systems::pause::KEEPS_NODE;
 use crate::systems::policy::Policy;
 use crate::view::{ControllerState, Key, Name, Owner, View};
 use crate::wire::TextMap;
+
+/// The labels of virtual nodes that each have one pod: that of Virtual Kubelet, with which providers run pods outside
+/// of nodes, and that of EKS on Fargate.
+const VIRTUAL_NODES: [(&str, &str); 2] =
+    [("type", "virtual-kubelet"), ("eks.amazonaws.com/compute-type", "fargate")];
+
+/// The label of the pods that EKS runs on Fargate, which it adds at admission.
+const ON_FARGATE: &str = "eks.amazonaws.com/fargate-profile";
 
 /// Decides the changes to a pod.
 pub(super) fn request(pod: &Pod<'_>, view: &View, policy: &Policy) -> Outcome {
@@ -211,13 +221,15 @@ impl PodRequest<'_> {
     }
 
     /// Whether the pod already has the term, the gate, or a required node name.
-    fn is_held(&self, term: &PodTerm) -> bool {
+    fn is_held(&self, placeholder: &str, term: &PodTerm) -> bool {
         let pinned = required_node_terms(self.pod).is_some_and(|terms| {
             !terms.is_empty() && terms.iter().all(|term| pinned_node(term).is_some())
         });
         pinned
             || self.pod.has_gate(keys::GATE)
-            || required_pod_terms(self.pod).iter().any(|present| term.is_own_mark(present))
+            || required_pod_terms(self.pod).iter().any(|present| {
+                term.is_own_mark(present) || toward_members(placeholder).is_own_mark(present)
+            })
     }
 
     fn enter(&mut self, joined: &Joined<'_>) {
@@ -232,9 +244,16 @@ impl PodRequest<'_> {
             ));
             return;
         }
+        // The claims of a placeholder exist only with it.
+        if let Some(sign) = self.virtual_node().filter(|_| joined.renamed.is_empty()) {
+            let text = format!(
+                "not placed with its group: label {sign} asks for a virtual node, and each pod gets one of its own"
+            );
+            return self.warn(key, &text);
+        }
         let term = toward(placeholder);
         let is_marked = pod.label(keys::MEMBER) == Some(placeholder);
-        if is_marked && self.is_held(&term) {
+        if is_marked && self.is_held(placeholder, &term) {
             self.outcome.keeps_record = self.is_settled();
             self.holds(joined, "");
             return;
@@ -266,8 +285,7 @@ impl PodRequest<'_> {
             return self.rename(key, &joined.why, &joined.renamed);
         }
         if view.placeholder(&name).is_some_and(|known| known.failed) && joined.renamed.is_empty() {
-            self.warn(key, "not placed with its group: the group's placeholder cannot be created");
-            return;
+            return self.join_others(joined);
         }
         self.add_change(
             joined,
@@ -296,6 +314,26 @@ impl PodRequest<'_> {
                 self.holds(joined, ", gated");
             }
         }
+    }
+
+    /// Without a placeholder the pod runs beside pods of its group that run, and anywhere if none does: it has the
+    /// label that its own term selects. That needs no object, and so nothing of a quota.
+    fn join_others(&mut self, joined: &Joined<'_>) {
+        let &Joined { key, placeholder, .. } = joined;
+        let term = toward_members(placeholder);
+        if self.pod.node_name.is_some() || !takes_pod_term(self.pod, &term) {
+            return self
+                .warn(key, "not placed with its group: the group's placeholder cannot be created");
+        }
+        self.warn(
+            key,
+            "the group's placeholder cannot be created: no node is kept for it, and the pod runs beside others of the group",
+        );
+        let value = placeholder.to_owned();
+        self.add_change(joined, Change::Label { key: keys::MEMBER.to_owned(), value });
+        self.keep_node(joined);
+        self.add_change(joined, Change::PodAffinity(term));
+        self.holds(joined, ", which cannot be created");
     }
 
     /// Keeps autoscalers from evicting the pod of a TaskRun: the TaskRun would fail, and nothing creates
@@ -345,6 +383,26 @@ impl PodRequest<'_> {
         template.is_some_and(|template| template.is_to_leave(pod, node))
     }
 
+    /// The label by which a pod asks for a virtual node: in its node selector, in its required node terms, or on itself.
+    fn virtual_node(&self) -> Option<&'static str> {
+        let needs = PodNeeds::of_admitted(self.pod);
+        let in_terms = |(key, value): (&str, &str)| {
+            let is_in = |of: &NodeSelectorRequirement| {
+                let values = of.values.as_deref().unwrap_or_default();
+                of.key == key && of.operator == "In" && values.iter().all(|of| of == value)
+            };
+            let has = |term: &NodeSelectorTerm| term.match_expressions.iter().flatten().any(is_in);
+            needs
+                .node_terms
+                .as_ref()
+                .is_some_and(|terms| !terms.is_empty() && terms.iter().all(has))
+        };
+        let by_node =
+            VIRTUAL_NODES.iter().find(|of| needs.node_selector.contains(of) || in_terms(**of));
+        let is_on_fargate = || self.pod.label(ON_FARGATE).is_some();
+        by_node.map(|(key, _)| *key).or_else(|| is_on_fargate().then_some(ON_FARGATE))
+    }
+
     /// Whether a node is eligible for the pod, as far as the webhook's View shows.
     fn is_eligible(&self, name: &str) -> bool {
         let Some(node) = self.view.node(name) else { return false };
@@ -384,6 +442,12 @@ pub(crate) fn toward(placeholder: &str) -> PodTerm {
         enforcement: Enforcement::Required,
         selector: Selector::Labels(labels.map(|(key, value)| (key, value.to_owned())).into()),
     }
+}
+
+/// The pod-affinity term to the other members of a placeholder.
+fn toward_members(placeholder: &str) -> PodTerm {
+    let labels = [(keys::MEMBER, placeholder.to_owned())].into();
+    PodTerm { enforcement: Enforcement::Required, selector: Selector::Labels(labels) }
 }
 
 /// Parses the placeholder in an entry of the record, `WHY: PLACEHOLDER[, HOW]`.

@@ -48,9 +48,11 @@ pub(crate) struct MemberDetails {
     pub gate: Option<usize>,
     /// The object below which a patch gives it its first required node term.
     pub above_terms: AboveNodeTerms,
-    /// Whether it has the required pod affinity to its placeholder. Then a node that it requires by
-    /// name was requested by its author.
+    /// Whether it has the required pod affinity to its placeholder, or to the other members. Then a node that
+    /// it requires by name was requested by its author.
     pub follows: bool,
+    /// Whether it has that to the other members, and needs no placeholder.
+    pub is_beside_others: bool,
     /// Whether Tekton's own affinity assistant places it.
     pub assisted: bool,
     /// Whether its label [`IGNORE`] opts it out: stowplan does not change it.
@@ -99,6 +101,8 @@ impl Member {
         if member.placeholder.is_none() && member.group.is_none() && member.task_run.is_none() {
             return None;
         }
+        let has_term =
+            |key| member.placeholder.as_deref().is_some_and(|of| requires_label(pod, key, of));
         let details = (scope == Scope::Controller).then(|| {
             Box::new(MemberDetails {
                 assisted: annotation(metadata, ASSISTANT).is_some(),
@@ -106,7 +110,8 @@ impl Member {
                 woken: woken(pod),
                 created_again: is_created_again(metadata),
                 runs_for_ever: runs_for_ever(metadata),
-                follows: member.placeholder.as_deref().is_some_and(|of| follows(pod, of)),
+                follows: has_term(INSTANCE) || has_term(MEMBER),
+                is_beside_others: has_term(MEMBER),
                 ..MemberDetails::read(pod)
             })
         });
@@ -154,13 +159,12 @@ fn last_change(pod: &core::Pod) -> Option<Timestamp> {
     conditions.iter().filter_map(|of| Some(of.last_transition_time.as_ref()?.0)).max()
 }
 
-/// Whether a pod has the required pod affinity to a placeholder.
-#[must_use]
-pub(crate) fn follows(pod: &core::Pod, placeholder: &str) -> bool {
+/// Whether a pod has a required pod affinity to pods with this label.
+fn requires_label(pod: &core::Pod, key: &str, value: &str) -> bool {
     required_pod_terms(affinity(pod)).iter().any(|term| {
         let selector = term.label_selector.as_ref();
         let labels = selector.and_then(|selector| selector.match_labels.as_ref());
-        labels.and_then(|labels| labels.get(INSTANCE)).is_some_and(|of| of == placeholder)
+        labels.and_then(|labels| labels.get(key)).is_some_and(|of| of == value)
     })
 }
 

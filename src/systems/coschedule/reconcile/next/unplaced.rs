@@ -4,7 +4,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Decider, Next, Step};
 use crate::policy::Repair;
-use crate::systems::coschedule::keys::{FAILED, GROUP, MISSING_SINCE};
+use crate::systems::coschedule::keys::{FAILED, MISSING_SINCE};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::kinds::unschedulable::Unschedulable;
 use crate::systems::coschedule::reconcile::state::{PATIENCE, read_time, recreating_task_run};
@@ -17,7 +17,7 @@ const CREATION: SignedDuration = SignedDuration::from_secs(30);
 /// The time for a pod that reserves room, which a quota may refuse.
 const WITH_ROOM: SignedDuration = SignedDuration::from_secs(5);
 
-/// The longest time that a member waits before it is created again without its group.
+/// The longest time that a member waits before it is created again without its placeholder.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 
 /// The part of the scheduler's message that says that required pod affinity was not met.
@@ -50,15 +50,19 @@ impl<'v> Decider<'_, 'v> {
         Next::Nothing
     }
 
-    /// Releases the members that wait for a placeholder without a pod since `missing`. New members are
-    /// admitted without their group by now, so a member that is created again can run.
+    /// Releases the members that wait for a placeholder without a pod since `missing`. New members need
+    /// none by now, so a member that is created again can run.
     ///
     /// If the webhook does not see that, the new pod waits like the old one. So each pod waits at least
     /// for the grace period, and for as long as the placeholder had been missing when the pod was
     /// created: twice as long each time.
     pub(super) fn release_members(&mut self, missing: Timestamp) {
         let state = self.state;
+        self.wake_beside_others();
         for &(name, member) in &state.waiting {
+            if member.details.as_ref().is_some_and(|details| details.is_beside_others) {
+                continue;
+            }
             // A new pod would need the same claim, which only the StatefulSet creates.
             let mut claims = member.details.iter().flat_map(|details| &details.claims);
             if claims.any(|claim| state.makes(claim)) {
@@ -77,14 +81,35 @@ impl<'v> Decider<'_, 'v> {
             let step = if of_task_run || created_again {
                 Step::Release("its group has no placeholder".to_owned())
             } else if member.group.is_some() {
-                let note = format!(
-                    "its group has no placeholder, and no owner creates it again: delete it and create it without annotation {GROUP}"
-                );
-                Step::Strand(reason::PLACEHOLDER_NOT_MADE, note)
+                let note = "its group has no placeholder, and no owner creates it again: delete it and create it again, so that it needs none";
+                Step::Strand(reason::PLACEHOLDER_NOT_MADE, note.to_owned())
             } else {
                 continue;
             };
             self.step(name, member, step);
+        }
+    }
+
+    /// Wakes members that need no placeholder and were refused by the node of others, once these have ended: the
+    /// scheduler would not try them again for five minutes (kubernetes#141354).
+    fn wake_beside_others(&mut self) {
+        let state = self.state;
+        if !state.running.is_empty() {
+            return;
+        }
+        for (name, member, details, since) in state.unschedulable(None) {
+            let was_refused = details
+                .unschedulable
+                .as_ref()
+                .is_some_and(|it| it.message.contains(NO_AFFINITY_MATCH));
+            if !details.is_beside_others || !was_refused {
+                continue;
+            }
+            let Some(due) = wake::due(since, details.woken, PATIENCE) else { continue };
+            match due <= self.facts.now {
+                true => self.step(name, member, Step::Wake),
+                false => self.recheck_by(due),
+            }
         }
     }
 

@@ -157,7 +157,7 @@ fn members_of_a_native_group_without_a_placeholder_get_a_way_on() {
         assert_eq!(world.settle(LONG).has("Pod", "a"), owner != "ReplicaSet", "{owner}");
         let said = match owner {
             "ReplicaSet" => "deleted, so that its owner creates it again",
-            _ => "delete it and create it without annotation stowplan.dev/coschedule-group",
+            _ => "delete it and create it again, so that it needs none",
         };
         let mut events = world.events.iter();
         assert!(events.any(|(_, event)| event.note.ends_with(said)), "{:?}", world.events);
@@ -206,6 +206,23 @@ fn a_placeholder_steps_aside_for_pods_that_a_quota_refuses() {
     }
     world.expect_rest().end("one").end("two").settle(SOON);
     assert_eq!(world.count("StatefulSet"), 0);
+}
+
+/// As the webhook admits them then: they require the label of members, which they have themselves.
+#[test]
+fn members_without_a_placeholder_stay_together_and_are_woken() {
+    let mut world = reserved(&["n1", "n2"]);
+    world.policy.repair = Repair::RecreatePending;
+    world.refuse_pod("refused", "run").settle(2 * GRACE).remove("TaskRun", "refused");
+    assert!(known(&mut world, "run").failed);
+    for (name, cpu) in [("a", 600), ("b", 300), ("large", 800)] {
+        world.member(name, "run", cpu).beside_others(name);
+    }
+    world.settle(LONG).expect("a:n1 b:n1 large:").finish("a").settle(LONG).expect("large:");
+    // The scheduler does not try it again by itself.
+    world.finish("b").settle(60);
+    assert!(world.node_of("large").is_some(), "{:?}", world.writes);
+    assert!(!world.writes.iter().any(|write| write.starts_with("delete")), "{:?}", world.writes);
 }
 
 /// A claim of the placeholder's own is made with it: there is nothing to come back with.

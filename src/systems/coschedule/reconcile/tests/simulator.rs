@@ -279,6 +279,17 @@ impl World {
         self.change("Pod", name, json!({"spec": {"schedulingGates": null}}))
     }
 
+    /// Lets a member require the label of members instead of its placeholder.
+    pub(super) fn beside_others(&mut self, name: &str) -> &mut Self {
+        let mut pod = self.edit("Pod", name);
+        let labels = pod["metadata"]["labels"].clone();
+        let term = json!({"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"});
+        pod["spec"]["affinity"] = json!({"podAffinity": {REQUIRED: [term]}});
+        pod["spec"]["schedulingGates"] = Value::Null;
+        drop(pod);
+        self
+    }
+
     /// A member with the gate instead of the term.
     pub(super) fn gated(&mut self, name: &str, run: &str) -> &mut Self {
         self.gated_with(name, run, &Value::Null, 100)
