@@ -194,6 +194,9 @@ pub(crate) struct Waiting {
     /// Empty if `why` ends in a remedy, or the cause is another object of the list.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) remedy: String,
+    /// The last statement of an autoscaler about one of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) autoscaler: Option<String>,
     /// How many further obstacles these objects have.
     #[serde(skip_serializing_if = "is_none")]
     pub(crate) more: usize,

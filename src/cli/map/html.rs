@@ -50,7 +50,9 @@ fn write_waiting(markup: &mut Markup, map: &Map) -> io::Result<()> {
     let rows = map.waiting.iter().map(|waiting| {
         let mark = waiting.group.map_or("", |group| &map.groups[group].mark);
         let objects = format!("{} {}", waiting.kind, waiting.objects.join(", "));
-        [mark.to_owned(), objects, super::scene::why(waiting), waiting.remedy.clone()]
+        let says = waiting.autoscaler.iter().map(|says| format!("; autoscaler {says}"));
+        let why: String = [super::scene::why(waiting)].into_iter().chain(says).collect();
+        [mark.to_owned(), objects, why, waiting.remedy.clone()]
     });
     let head = ["Group", "Object", "Why it waits", "What to do"];
     write_table(markup, "What waits, and for what", &head, rows)

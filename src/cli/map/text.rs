@@ -244,6 +244,10 @@ impl Writer<'_> {
             for line in wrap(&why(waiting), room, 4) {
                 self.line(&format!("{indent}{line}"));
             }
+            let says = waiting.autoscaler.iter().map(|says| format!("autoscaler {says}"));
+            for line in says.flat_map(|says| wrap(&says, room, 4)) {
+                self.line(&format!("{indent}{line}"));
+            }
             let remedy = match waiting.remedy.as_str() {
                 "" => Vec::new(),
                 remedy => wrap(&format!("→ {remedy}"), room, 4),

@@ -18,6 +18,7 @@ struct Found {
     group: Option<usize>,
     why: String,
     remedy: String,
+    autoscaler: Option<String>,
     more: usize,
     /// Whether the cause is another object of the list.
     is_indirect: bool,
@@ -48,15 +49,27 @@ impl Map {
                 .then_with(|| compare_names(&one.name, &other.name))
         });
         let mut same: HashMap<(&'static str, Option<usize>, String, usize), usize> = HashMap::new();
-        for Found { kind, namespace, name, group, why, remedy, more, .. } in found {
+        for Found { kind, namespace, name, group, why, remedy, autoscaler, more, .. } in found {
             let slash = if namespace.is_empty() { "" } else { "/" };
             let object = format!("{namespace}{slash}{name}");
             match same.entry((kind, group, why.clone(), more)) {
-                Entry::Occupied(known) => self.waiting[*known.get()].objects.push(object),
+                Entry::Occupied(known) => {
+                    let known = &mut self.waiting[*known.get()];
+                    known.objects.push(object);
+                    known.autoscaler = known.autoscaler.take().or(autoscaler);
+                }
                 Entry::Vacant(entry) => {
                     entry.insert(self.waiting.len());
                     let objects = vec![object];
-                    self.waiting.push(Waiting { kind, objects, group, why, remedy, more });
+                    self.waiting.push(Waiting {
+                        kind,
+                        objects,
+                        group,
+                        why,
+                        remedy,
+                        autoscaler,
+                        more,
+                    });
                 }
             }
         }
@@ -102,7 +115,18 @@ fn collect<'d>(
         if seen.insert((*kind, namespace.as_str(), name.as_str())) {
             let group = groups.get(&(*kind, Name::new(namespace, name))).copied();
             let (namespace, name) = (namespace.clone(), name.clone());
-            found.push(Found { kind, namespace, name, group, why, remedy, more, is_indirect });
+            let autoscaler = diagnosis.autoscaler.clone();
+            found.push(Found {
+                kind,
+                namespace,
+                name,
+                group,
+                why,
+                remedy,
+                autoscaler,
+                more,
+                is_indirect,
+            });
         }
     };
     if let Some(first) = diagnosis.obstacles.first() {

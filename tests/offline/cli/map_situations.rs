@@ -56,3 +56,19 @@ fn what_check_says_of_a_waiting_run_is_beside_the_map() {
         assert!(checked.stdout.contains(&quoted), "{why}: {}", checked.stdout);
     }
 }
+
+#[test]
+fn the_map_quotes_autoscalers() {
+    let event = serde_json::json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "affinity-assistant-ffad17287a-0", "uid": "p1"},
+        "source": {"component": "karpenter"}, "reason": "FailedScheduling", "message": "no shape is large enough",
+    });
+    for form in ["text", "html", "json"] {
+        let arguments = format!("map --cluster {RUN} --cluster - -o {form}");
+        let output = run(&arguments, event.to_string());
+        assert_eq!(output.code, 0, "{output:?}");
+        let says = "karpenter: FailedScheduling: no shape is large enough";
+        assert!(output.stdout.contains(says), "{form}: {}", output.stdout);
+    }
+}
