@@ -34,8 +34,9 @@ const CASES: &[Case] = cases! { elastic,
 };
 
 const LONG: &[Case] = cases! { elastic,
+    hosts: an_exclusive_pool_and_other_pods;
     long:
-        thirty_runs_at_once, a_group_keeps_its_node_between_two_tasks,
+        many_runs_at_once, a_group_whose_node_is_lost, a_group_keeps_its_node_between_two_tasks,
         a_task_is_not_evicted_to_save_a_node;
 };
 

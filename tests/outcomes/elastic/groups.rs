@@ -34,11 +34,11 @@ pub(crate) async fn a_run_on_an_empty_cluster_gets_one_node(world: Arc<World>) -
     same(&lane.grown().await?, &vec!["medium".to_owned()])
 }
 
-/// The second task fits on no node: one is made for it before the first begins.
+/// The second task is ten times as large, and fits on no node: one is made for it before the first begins.
 pub(crate) async fn a_task_that_is_larger_than_the_node(world: Arc<World>) -> Result<()> {
     let lane = Lane::new(&world, "larger", &[2000], "Never").await?;
     lane.space
-        .created(&lane.run("ci", "workspaces", &[("one", "500m", "1s"), ("two", "3", "1s")]))
+        .created(&lane.run("ci", "workspaces", &[("one", "300m", "1s"), ("two", "3", "1s")]))
         .await?;
     lane.space.ran("ci").await?;
     same(&lane.grown().await?, &vec!["medium".to_owned()])

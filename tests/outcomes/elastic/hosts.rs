@@ -1,6 +1,7 @@
 //! Host constraints that need more nodes than there are, and MPI clusters.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -43,7 +44,7 @@ pub(crate) async fn a_job_that_lacks_nodes(world: Arc<World>) -> Result<()> {
     same(&lane.grown().await?, &vec!["small".to_owned(); 2])
 }
 
-/// A pool with a size gets its nodes, all at once.
+/// A pool with a size gets its nodes, all at once, and one more when its size grows.
 pub(crate) async fn a_pool_that_lacks_nodes(world: Arc<World>) -> Result<()> {
     let lane = Lane::new(&world, "pool", &[2000], "Never").await?;
     lane.space.host_pool("fast", json!({"size": 3, "tags": ["pool"]})).await?;
@@ -57,7 +58,27 @@ pub(crate) async fn a_pool_that_lacks_nodes(world: Arc<World>) -> Result<()> {
         lane.space.node_of(name).await?;
     }
     asks_no_more(&lane).await?;
-    same(&lane.grown().await?, &vec!["small".to_owned(); 2])
+    same(&lane.grown().await?, &vec!["small".to_owned(); 2])?;
+    let grows = lane.space.patch("hostpool/fast", "merge", &json!({"spec": {"size": 4}})).await?;
+    ensure!(grows.success, "{}", grows.err);
+    let pod = element("job", "d", &[("host-pool", "fast"), ("host-exlocation", "x")]);
+    lane.space.node_of_new(&requesting(pod, "1500m")).await?;
+    asks_no_more(&lane).await?;
+    same(&lane.grown().await?, &vec!["small".to_owned(); 3])
+}
+
+/// Other pods get nodes when the taint of an exclusive node could have been copied to the template of its node
+/// group: cluster-autoscaler does so after a minute.
+pub(crate) async fn an_exclusive_pool_and_other_pods(world: Arc<World>) -> Result<()> {
+    let lane = Lane::new(&world, "exclusive", &[2000], "Never").await?;
+    let spec = json!({"size": 1, "tags": ["exclusive"], "exclusivity": "Exclusive"});
+    lane.space.host_pool("mine", spec).await?;
+    let pod = requesting(element("job", "a", &[("host-pool", "mine")]), "500m");
+    lane.space.node_of_new(&pod).await?;
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let node = lane.space.node_of_new(&lane.pod("other", "500m", &json!({}))).await?;
+    ensure!(node != "base-exclusive-0", "it is on the node of the pool");
+    same(&lane.grown().await?, &vec!["small".to_owned()])
 }
 
 /// The pods that asked for nodes are gone.

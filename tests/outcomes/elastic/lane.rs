@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -83,13 +84,35 @@ impl Lane {
         })
     }
 
+    /// Returns the CPU seconds of the nodes that Karpenter has made, from their creation until now.
+    pub(crate) async fn cpu_seconds(&self) -> Result<i64> {
+        let now = Timestamp::now();
+        let seconds = |node: &Node| {
+            let cpu = node.status.as_ref()?.capacity.as_ref()?.get("cpu")?.0.as_str();
+            let thousandths = match cpu.strip_suffix('m') {
+                Some(thousandths) => thousandths.parse::<i64>().ok()?,
+                None => cpu.parse::<i64>().ok()?.checked_mul(1000)?,
+            };
+            let age = now.duration_since(node.metadata.creation_timestamp.as_ref()?.0);
+            Some(thousandths * age.as_secs() / 1000)
+        };
+        let nodes = self.made().await?;
+        nodes.iter().map(|node| seconds(node).context("a node without a size or an age")).sum()
+    }
+
+    /// The nodes that Karpenter has made.
+    async fn made(&self) -> Result<Vec<Node>> {
+        let labelled = ListParams::default().labels(&format!("{POOL}={}", self.name));
+        let mut nodes =
+            Api::<Node>::all(self.space.world.client.clone()).list(&labelled).await?.items;
+        nodes.retain(|node| !node.name_any().starts_with("base-"));
+        Ok(nodes)
+    }
+
     /// Returns the shapes of the nodes that Karpenter has made, sorted. Fails if one of them has no pod but
     /// placeholders.
     pub(crate) async fn grown(&self) -> Result<Vec<String>> {
-        let labelled = ListParams::default().labels(&format!("{POOL}={}", self.name));
-        let nodes = Api::<Node>::all(self.space.world.client.clone()).list(&labelled).await?.items;
-        let new = nodes.into_iter().filter(|node| !node.name_any().starts_with("base-"));
-        let new: Vec<_> = new.collect();
+        let new = self.made().await?;
         let pods = self.space.pods().list(&ListParams::default()).await?.items;
         let is_users = |pod: &&Pod| !pod.labels().contains_key(PLACEHOLDER);
         let used: BTreeSet<_> = pods.iter().filter(is_users).filter_map(node).collect();
