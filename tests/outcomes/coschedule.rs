@@ -60,7 +60,7 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
         a_pipeline_that_does_not_exist, names_at_their_limits;
     constraints:
         a_members_own_pod_affinity_is_kept, node_affinity_and_tolerations_hold_for_all,
-        architectures_split_a_group;
+        tasks_of_another_architecture_are_placed_without_their_run;
     isolation:
         isolated_runs_that_share_a_claim_take_turns, a_run_waits_while_isolated_ones_hold_all_nodes;
     native:

@@ -74,6 +74,15 @@ impl Room {
         }
     }
 
+    /// What is left of it.
+    #[must_use]
+    pub(crate) fn minus(self, less: Self) -> Self {
+        Self {
+            milli_cpu: self.milli_cpu.saturating_sub(less.milli_cpu).max(0),
+            memory: self.memory.saturating_sub(less.memory).max(0),
+        }
+    }
+
     /// The larger amount of each resource.
     #[must_use]
     pub(crate) fn max(self, other: Self) -> Self {

@@ -29,6 +29,8 @@ pub struct Coschedule {
     #[serde(deserialize_with = "class_map")]
     #[schemars(schema_with = "form::class_map")]
     pub class_map: BTreeMap<String, String>,
+    /// For which of its members a placeholder reserves room.
+    pub reserve: Reserve,
     /// How far an isolated placeholder keeps others out of its node.
     pub isolation_scope: IsolationScope,
     /// How long members may be unschedulable before their placeholder moves; at least a second.
@@ -86,6 +88,19 @@ pub enum Volumes {
     Adopt,
     /// The placeholder's own claims take their place (the literal form of TEP-0135).
     Provision,
+}
+
+/// For which of its members a placeholder reserves room.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Reserve {
+    /// For the largest that waits or is still to come, until it has a node.
+    Place,
+    /// The same, and on its node for the largest that is still to come.
+    #[default]
+    Largest,
+    /// For those that may run at the same time, else as `largest`.
+    Peak,
 }
 
 /// How far an isolated placeholder keeps others out of its node.
@@ -157,6 +172,7 @@ impl Default for Coschedule {
             binding: Binding::default(),
             volumes: Volumes::default(),
             class_map: BTreeMap::new(),
+            reserve: Reserve::default(),
             isolation_scope: IsolationScope::default(),
             grace_period: Period::from_secs(30),
             group_ttl: Period::from_secs(300),

@@ -191,7 +191,7 @@ impl PlanBuilder<'_, '_> {
         };
         let room = match only {
             Some(_) => None,
-            None => next::needed_room(desired, &waiting, self.facts.now, self.view()),
+            None => next::needed_room(desired, &waiting, self.facts),
         };
         let plan = blueprint.first_plan(only, room);
         let document = blueprint.document(&plan, &self.facts.policy.coschedule.placeholder);

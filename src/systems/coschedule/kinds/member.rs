@@ -11,7 +11,7 @@ use super::placeholder::{self, PlaceholderPod};
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
     AboveNodeTerms, affinity, annotation, controller, gates, is_created_again, is_finished, label,
-    node_name, required_node_terms, required_pod_terms,
+    node_name, required_node_terms, required_pod_terms, scheduled_since,
 };
 use crate::systems::coschedule::keys::{ASSISTANT, GATE, GROUP, INSTANCE, MEMBER};
 use crate::systems::exclusion::{IGNORE, is_opted_out};
@@ -61,6 +61,8 @@ pub(crate) struct MemberDetails {
     pub created_again: bool,
     /// Whether it runs until it is deleted, because of the kind of its controller.
     pub runs_for_ever: bool,
+    /// Since when it has had a node.
+    pub scheduled_since: Option<Timestamp>,
     /// When it ended: the last change of its conditions.
     pub ended: Option<Timestamp>,
     /// Set while the scheduler finds no node for it.
@@ -133,6 +135,7 @@ impl MemberDetails {
             gate: gates(pod).position(|gate| gate == GATE),
             above_terms: AboveNodeTerms::from(pod),
             ended: last_change(pod).filter(|_| is_finished(pod)),
+            scheduled_since: scheduled_since(pod),
             unschedulable: Unschedulable::read(pod),
             claims: placeholder::claims(spec),
             requests: Resources::requested(spec),

@@ -1,6 +1,6 @@
 //! Tekton Pipelines: which task uses which workspaces.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::task::TaskRequests;
 use super::tekton;
@@ -43,17 +43,25 @@ pub(crate) struct PipelineTask {
     pub task: Option<Box<str>>,
     /// The requests of an inline task.
     pub requests: TaskRequests,
+    /// How many tasks run one after another before it; all of `finally` are last.
+    pub level: usize,
+    /// How many of it run at the same time, by its matrix, if that is known.
+    pub copies: usize,
 }
 
 /// The fields of a pipeline's spec that are read.
 pub(super) const SPEC: Shape = Shape::Object(&[("tasks", TASKS), ("finally", TASKS)]);
 
 const TASKS: Shape = Shape::List(&Shape::Object(&[
+    ("matrix", Shape::Computed(reduce_matrix)),
     ("name", Shape::Scalar),
+    ("params", Shape::Computed(reduce_to_earlier)),
     ("pipelineRef", Shape::Scalar),
     ("pipelineSpec", Shape::Scalar),
+    ("runAfter", Shape::List(&Shape::Scalar)),
     ("taskRef", TASK_REF),
     ("taskSpec", Shape::Computed(reduce)),
+    ("when", Shape::Computed(reduce_to_earlier)),
     (
         "workspaces",
         Shape::List(&Shape::Object(&[("name", Shape::Scalar), ("workspace", Shape::Scalar)])),
@@ -72,6 +80,15 @@ const UNDECLARED: &str = "undeclaredWorkspaces";
 
 /// The key of the claims that the volumes of an inline task mount.
 const MOUNTED: &str = "mountedClaims";
+
+/// The key of the tasks whose results a task uses.
+const EARLIER: &str = "earlierTasks";
+
+/// The key of the number of tasks that a matrix makes.
+const COPIES: &str = "copies";
+
+/// The most tasks that Tekton makes of one matrix by default.
+const MOST_COPIES: usize = 256;
 
 /// The key of what the containers of an inline task request.
 const REQUESTS: &str = "requests";
@@ -102,6 +119,7 @@ impl Pipeline {
     /// Reads the spec of a pipeline.
     pub(crate) fn read(reader: &mut Reader, spec: &Part<'_>) -> Self {
         let mut tasks = Vec::new();
+        let mut earlier: Vec<Vec<&str>> = Vec::new();
         let mut nested = false;
         for key in ["tasks", "finally"] {
             for task in reader.parts(spec, key) {
@@ -129,15 +147,28 @@ impl Pipeline {
                         && !reference.has("bundle")
                         && kind.is_none_or(|kind| kind == "Task")
                 });
+                if key == "tasks" {
+                    let mut of_task = reader.texts(&task, "runAfter");
+                    for part in ["params", "when", "matrix"] {
+                        let part = reader.part(&task, part);
+                        of_task.extend(part.iter().flat_map(|of| reader.texts(of, EARLIER)));
+                    }
+                    earlier.push(of_task);
+                }
+                let matrix = reader.part(&task, "matrix");
+                let copies = matrix.and_then(|matrix| reader.text(&matrix, COPIES)?.parse().ok());
                 tasks.push(PipelineTask {
                     name: reader.text(&task, "name").unwrap_or_default().into(),
                     workspaces: workspaces.into_iter().collect(),
                     mounted,
                     task: reference.and_then(|of| Some(reader.text(&of, "name")?.into())),
                     requests: TaskRequests::from_texts(&requests),
+                    level: usize::MAX,
+                    copies: copies.unwrap_or(1),
                 });
             }
         }
+        set_levels(&mut tasks, &earlier);
         Self { tasks: tasks.into(), nested }
     }
 }
@@ -158,6 +189,50 @@ fn reduce(task: &Document) -> Document {
     Document::Object(Members::new(lists))
 }
 
+/// Sets the levels of the tasks that have `earlier` ones. Those of a cycle, which Tekton refuses, are on the first.
+fn set_levels(tasks: &mut [PipelineTask], earlier: &[Vec<&str>]) {
+    let tasks = &mut tasks[..earlier.len()];
+    let by_name: HashMap<String, usize> =
+        tasks.iter().enumerate().map(|(index, task)| (task.name.to_string(), index)).collect();
+    let mut later: Vec<Vec<usize>> = vec![Vec::new(); tasks.len()];
+    let mut missing = vec![0_usize; tasks.len()];
+    for (index, names) in earlier.iter().enumerate() {
+        for before in names.iter().filter_map(|name| by_name.get(*name)) {
+            later[*before].push(index);
+            missing[index] += 1;
+        }
+    }
+    tasks.iter_mut().for_each(|task| task.level = 0);
+    let mut ready: Vec<usize> = (0..tasks.len()).filter(|index| missing[*index] == 0).collect();
+    while let Some(index) = ready.pop() {
+        let next = tasks[index].level + 1;
+        for &after in &later[index] {
+            tasks[after].level = tasks[after].level.max(next);
+            missing[after] -= 1;
+            if missing[after] == 0 {
+                ready.push(after);
+            }
+        }
+    }
+}
+
+/// Reduces a field of a task to the tasks whose results it uses, as `$(tasks.NAME.results.RESULT)`.
+fn reduce_to_earlier(field: &Document) -> Document {
+    let earlier = names_after(field, "$(tasks.").into_iter().collect();
+    Document::Object(Members::new([(EARLIER, earlier)]))
+}
+
+/// Reduces a matrix to the tasks whose results it uses and to the number of tasks that it makes.
+fn reduce_matrix(matrix: &Document) -> Document {
+    let params = matrix.at(&["params"]).items().iter();
+    let of_params = params.map(|param| param.at(&["value"]).items().len().max(1));
+    let of_params = of_params.fold(1, usize::saturating_mul);
+    let copies = of_params.max(matrix.at(&["include"]).items().len()).min(MOST_COPIES);
+    let earlier = names_after(matrix, "$(tasks.").into_iter().collect();
+    let copies = Document::Text(copies.to_string().into());
+    Document::Object(Members::new([(EARLIER, earlier), (COPIES, copies)]))
+}
+
 /// The claims among the volumes of a task, except those whose names have variables.
 fn mounted_claims(task: &Document) -> BTreeSet<Box<str>> {
     let claims = task.at(&["volumes"]).items().iter();
@@ -170,16 +245,22 @@ fn mounted_claims(task: &Document) -> BTreeSet<Box<str>> {
 /// The workspaces that strings in a task refer to as `$(workspaces.NAME.path)`, and that the task
 /// does not declare.
 fn undeclared_workspaces(task: &Document) -> BTreeSet<Box<str>> {
-    const BEGINNING: &str = "$(workspaces.";
     let declared = task.at(&["workspaces"]).items().iter();
     let declared: BTreeSet<&str> =
         declared.filter_map(|workspace| workspace.at(&["name"]).as_str()).collect();
+    let mut names = names_after(task, "$(workspaces.");
+    names.retain(|name| !declared.contains(&**name));
+    names
+}
+
+/// The names that follow this beginning of a variable in strings of a document.
+fn names_after(document: &Document, beginning: &str) -> BTreeSet<Box<str>> {
     let mut names = BTreeSet::new();
-    for text in task.texts() {
-        for (at, _) in text.match_indices(BEGINNING) {
-            let rest = &text[at + BEGINNING.len()..];
-            let name = rest.split(['.', ')']).next().unwrap_or_default();
-            if !name.is_empty() && !declared.contains(name) {
+    for text in document.texts() {
+        for (at, _) in text.match_indices(beginning) {
+            let rest = &text[at + beginning.len()..];
+            let name = rest.split(['.', ')', '[']).next().unwrap_or_default();
+            if !name.is_empty() {
                 names.insert(name.into());
             }
         }
@@ -238,6 +319,29 @@ mod tests {
         assert_eq!(names, ["a", "b", "c", "z"]);
         assert_eq!(each(&found, |task| &task.workspaces), ["ws", "cache", "extra ws", "ws"]);
         assert!(!found.pipeline.nested && found.problem.is_none());
+    }
+
+    #[test]
+    fn tasks_run_after_those_that_they_name_and_those_whose_results_they_use() {
+        let found = read(&json!({
+            "tasks": [
+                {"name": "d", "runAfter": ["b", "no-such-task"], "params": [{"name": "p", "value": ["$(tasks.c.results.r[0])"]}]},
+                {"name": "a"},
+                {"name": "b", "when": [{"input": "$(tasks.a.results.r)", "operator": "in", "values": ["x"]}]},
+                {"name": "c", "matrix": {"params": [{"name": "p", "value": ["$(tasks.b.results['r'])", "y"]}, {"name": "q", "value": [1, 2, 3]}]}},
+                {"name": "x", "runAfter": ["y"]},
+                {"name": "y", "runAfter": ["x"], "matrix": {"include": [{}, {}], "params": "$(params.all)"}},
+                {"name": "z", "matrix": {"params": [{"name": "p", "value": vec![0; 1_000]}]}},
+            ],
+            "finally": [{"name": "f", "params": [{"name": "p", "value": "$(tasks.a.status)"}]}],
+        }));
+        assert_eq!(found.problem, None);
+        let levels: Vec<_> = found.pipeline.tasks.iter().map(|of| (&*of.name, of.level)).collect();
+        let last = usize::MAX;
+        let first = [("d", 3), ("a", 0), ("b", 1), ("c", 2), ("x", 0), ("y", 0), ("z", 0)];
+        assert_eq!(levels, [&first[..], &[("f", last)]].concat());
+        let copies: Vec<_> = found.pipeline.tasks.iter().map(|task| task.copies).collect();
+        assert_eq!(copies, [1, 1, 1, 6, 1, 2, 256, 1]);
     }
 
     #[test]

@@ -143,12 +143,13 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 let requests = &self.facts.policy.coschedule.placeholder.requests;
                 self.change(name, placeholder, template(state, &plan, requests));
             }
-            Next::Shrink => {
+            Next::Resize(room) => {
                 let Some(pod) = state.pod else { return };
                 let requests = &self.facts.policy.coschedule.placeholder.requests;
-                let own = resources(None, requests)["requests"].take();
+                let requested = resources(Some(room), requests)["requests"].take();
                 let path = ["spec", "containers", "0", "resources", "requests"];
-                let write = Write::Resize(vec![test_uid(&pod.identity.uid), add(&path, own)]);
+                let operations = vec![test_uid(&pod.identity.uid), add(&path, requested)];
+                let write = Write::Resize(operations);
                 self.write(POD, &state.pod_name(), &pod.identity.uid, write);
             }
             Next::Wake => {
@@ -165,7 +166,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 self.change(name, placeholder, operations);
                 if let Some((run_name, run)) = state.run {
                     let note = format!(
-                        "a ResourceQuota has no room for a pod of the run beside placeholder {}: the placeholder is deleted, and later pods of its group are admitted without their group",
+                        "a ResourceQuota has no room for a pod of the run beside placeholder {}: the placeholder is deleted, and later pods of its group run beside those that run",
                         name.name
                     );
                     let reason = reason::PLACEHOLDER_STEPPED_ASIDE;

@@ -15,12 +15,13 @@ use crate::systems::coschedule::groups::{
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::kinds::pipeline::PipelineTask;
 use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, Template, WorkspaceSource,
 };
 use crate::systems::coschedule::placeholder::{Blueprint, Cause};
 use crate::systems::coschedule::pod_plan::Room;
-use crate::systems::coschedule::policy::Volumes;
+use crate::systems::coschedule::policy::{Reserve, Volumes};
 use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::{Event, Target};
@@ -286,9 +287,10 @@ impl<'v> Sources<'v> {
 }
 
 impl Desired<'_> {
-    /// Returns the room for any one of the tasks of the group that have not begun. What LimitRanges add to
-    /// their requests is not known, nor what tasks request that only Tekton can find.
-    pub(super) fn room_to_come(&self, view: &View) -> Room {
+    /// Returns the room for any one of the tasks of the group that have not begun; with [`Reserve::Peak`], for those
+    /// that may run at the same time. A task has begun once its pods are bound. What LimitRanges add to the requests is
+    /// not known, nor what tasks request that only Tekton can find.
+    pub(super) fn room_to_come(&self, reserve: Reserve, view: &View) -> Room {
         let Cause::Run { group, .. } = &self.blueprint.cause else { return Room::NONE };
         let (Some((name, run)), Some(names)) = (self.run, &group.tasks) else { return Room::NONE };
         let namespace = &name.namespace;
@@ -299,18 +301,39 @@ impl Desired<'_> {
             }
             PipelineSource::Resolver | PipelineSource::Absent => None,
         };
-        let begun = view.task_runs_of_run(namespace, &run.identity.uid);
-        let begun: HashSet<&str> = begun.filter_map(|of| of.task.as_deref()).collect();
-        let tasks = pipeline.map(|pipeline| &*pipeline.tasks).unwrap_or_default().iter();
-        let to_come =
-            tasks.filter(|task| names.contains(&task.name) && !begun.contains(&*task.name));
-        let requested = to_come.map(|task| {
-            let own = run.task_overrides.iter().find(|of| of.task == task.name);
-            let known = task.task.as_ref().and_then(|of| view.task(&Name::new(namespace, of)));
-            let requests = known.map_or(task.requests, |known| known.requests);
-            requests.of_pod(own.and_then(|own| own.requests))
+        let bound = view.members_of(&self.blueprint.name).filter_map(|(_, member)| {
+            let task_run = member.task_run.as_ref()?;
+            (member.finished || member.place().is_some()).then_some(&*task_run.uid)
         });
-        requested.fold(Room::NONE, Room::max)
+        let bound: HashSet<&str> = bound.collect();
+        let (mut known, mut pending) = (HashSet::new(), HashSet::new());
+        for task_run in view.task_runs_of_run(namespace, &run.identity.uid) {
+            let Some(task) = task_run.task.as_deref() else { continue };
+            known.insert(task);
+            if !task_run.done && !bound.contains(&*task_run.identity.uid) {
+                pending.insert(task);
+            }
+        }
+        let tasks = pipeline.map(|pipeline| &*pipeline.tasks).unwrap_or_default().iter();
+        let is_to_come = |task: &&PipelineTask| {
+            names.contains(&task.name)
+                && (!known.contains(&*task.name) || pending.contains(&*task.name))
+        };
+        let requested = tasks.filter(is_to_come).map(|task| {
+            let own = run.task_overrides.iter().find(|of| of.task == task.name);
+            let named = task.task.as_ref().and_then(|of| view.task(&Name::new(namespace, of)));
+            let requests = named.map_or(task.requests, |named| named.requests);
+            (task, requests.of_pod(own.and_then(|own| own.requests)))
+        });
+        if reserve != Reserve::Peak {
+            return requested.fold(Room::NONE, |room, (_, task)| room.max(task));
+        }
+        let mut levels: BTreeMap<usize, Room> = BTreeMap::new();
+        for (task, room) in requested {
+            let level = levels.entry(task.level).or_default();
+            *level = (0..task.copies).fold(*level, |sum, _| sum.plus(room));
+        }
+        levels.into_values().fold(Room::NONE, Room::max)
     }
 }
 

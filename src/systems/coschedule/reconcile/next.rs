@@ -38,7 +38,7 @@ use super::Why;
 use super::desired::Desired;
 use super::state::{Facts, State};
 use crate::systems::coschedule::kinds::member::Member;
-use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::coschedule::pod_plan::{PodPlan, Room};
 use crate::view::Name;
 pub(super) use room::needed as needed_room;
 
@@ -77,11 +77,11 @@ pub(crate) enum Next {
         /// Whether to delete without waiting for the kubelet, which may never report the end.
         is_forced: bool,
     },
-    /// Let the pod request no more than it keeps, so that its members have the rest.
-    Shrink,
+    /// Let the pod request this in addition to what it keeps.
+    Resize(Room),
     /// Make the scheduler try the pod again.
     Wake,
-    /// Delete the pod for good, and let new members be admitted without their group.
+    /// Delete the pod for good, and let new members be admitted without it.
     StepAside,
 }
 
@@ -177,7 +177,10 @@ impl<'v> Decider<'_, 'v> {
         match &pod.node {
             // The StatefulSet controller replaces it.
             _ if pod.finished => Next::Nothing,
-            Some(node) => self.on_node(pod, node),
+            Some(node) => match self.on_node(pod, node) {
+                Next::Nothing => self.adjust_room(pod).unwrap_or_default(),
+                next => next,
+            },
             None if pod.identity.deleting => Next::Nothing,
             None => self.without_node(pod),
         }

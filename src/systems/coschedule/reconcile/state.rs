@@ -2,7 +2,7 @@
 //! which of these keep it on its node.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -19,7 +19,7 @@ use crate::systems::coschedule::kinds::placeholder::{
     FIRST, Placeholder, PlaceholderDetails, PlaceholderPod,
 };
 use crate::systems::coschedule::kinds::task_run::TaskRun;
-use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::coschedule::pod_plan::{PodPlan, Room};
 use crate::systems::fit;
 use crate::systems::policy::Policy;
 use crate::view::{Name, Resources, View};
@@ -77,6 +77,11 @@ impl<'v> Facts<'v> {
     /// When a placeholder of this namespace stepped aside last.
     pub(super) fn last_aside(&self, namespace: &str) -> Option<Timestamp> {
         self.refused().last_aside.get(namespace).copied()
+    }
+
+    /// Whether a quota refuses a pod of any run in this namespace.
+    pub(super) fn has_refused(&self, namespace: &str) -> bool {
+        self.refused().namespaces.contains(namespace)
     }
 
     fn refused(&self) -> &Refused<'v> {
@@ -197,6 +202,8 @@ impl<'v> Facts<'v> {
 struct Refused<'v> {
     /// By the UID of the root run, since when.
     since: HashMap<&'v str, Timestamp>,
+    /// Their namespaces.
+    namespaces: HashSet<&'v str>,
     /// By namespace, the first placeholder of these runs without members.
     first: HashMap<&'v str, &'v Name>,
     /// By namespace, when a placeholder stepped aside last.
@@ -206,10 +213,11 @@ struct Refused<'v> {
 impl<'v> Refused<'v> {
     fn of(view: &'v View) -> Self {
         let mut refused = Self::default();
-        for (_, task_run, _, root) in family::refused(view) {
+        for (name, task_run, _, root) in family::refused(view) {
             let Some(since) = task_run.refused_since.filter(|_| !task_run.identity.deleting) else {
                 continue;
             };
+            refused.namespaces.insert(&name.namespace);
             let known = refused.since.entry(&root.identity.uid).or_insert(since);
             *known = since.min(*known);
         }
@@ -424,6 +432,20 @@ impl<'v> State<'v> {
         self.waiting.iter().filter_map(|(name, member)| {
             Some((*name, *member, bound_by_name(member.details.as_deref()?)?))
         })
+    }
+
+    /// What the waiting members request that have no room beside the placeholder, and since when the first of them
+    /// waits. The scheduler refuses them, or they are gated until there is room.
+    pub(super) fn kept_out(&self, placed: Option<Timestamp>) -> (Option<Room>, Option<Timestamp>) {
+        let waiting = self.waiting.iter().filter_map(|(_, member)| {
+            let details = member.details.as_deref()?;
+            let is_refused = details.unschedulable.is_some() && details.gate.is_none();
+            let is_gated = details.gate.is_some() && !details.follows;
+            let since = member.identity.created.max(placed);
+            (is_refused || is_gated).then_some((Room::of(&details.requests), since))
+        });
+        let (rooms, since): (Vec<Room>, Vec<_>) = waiting.unzip();
+        (rooms.into_iter().reduce(Room::plus), since.into_iter().flatten().min())
     }
 
     /// The members that the scheduler finds no node for. With the time since when each has been

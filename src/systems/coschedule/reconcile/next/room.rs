@@ -1,10 +1,15 @@
-//! The room that a placeholder reserves for its members until it has a node.
+//! The room that a placeholder reserves for its members.
 //!
-//! It requests what the largest member requests that waits, or whose task has not begun, in addition to what it
-//! keeps. So the scheduler chooses a node on which that member fits, and an autoscaler makes one. The pods of a
-//! group without Tekton run side by side, so it asks for the sum first. Once it is bound to the node, it requests no more than it
-//! keeps, and the members, whose gates are removed then, get the rest. An autoscaler that saw them earlier
-//! would make a node for the sum of both.
+//! Until it has a node, it requests what the largest member requests that waits, or whose task has not begun, in
+//! addition to what it keeps. So the scheduler chooses a node on which that member fits, and an autoscaler makes
+//! one. Members are gated meanwhile: an autoscaler that saw them would make a node for the sum of both. The pods of
+//! a group without Tekton run side by side, so it asks for the sum first.
+//!
+//! On its node it goes on requesting what the tasks need that have not begun, so that pods of others do not take the
+//! room between two tasks. When a member waits for that room, the placeholder requests less by as much. Once the
+//! member has had its node for a while, the placeholder requests what the next task needs, although the node may have no room
+//! for both: the kubelet defers that until the member has ended, but the scheduler counts it, and gives the room to no
+//! other pod. Not at once: of many groups that begin together, the first would leave no room for the others.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -12,39 +17,42 @@ use super::{Decider, Next};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::pod_plan::{PodPlan, Room};
+use crate::systems::coschedule::policy::Reserve;
 use crate::systems::coschedule::reconcile::desired::Desired;
-use crate::systems::coschedule::reconcile::state::can_follow;
-use crate::view::{Name, View};
+use crate::systems::coschedule::reconcile::state::{Facts, can_follow};
+use crate::view::Name;
 
-/// The time that a bound pod gets to give up its room. If it still has the room afterwards, the API server
-/// refuses the change, and the pod is created again.
+/// The time in which a bound pod should have given up the room for which a member waits. If it still has the room
+/// afterwards, the API server refuses the change, and the pod is created again.
 const RELEASE: SignedDuration = SignedDuration::from_secs(10);
+
+/// How long a member has had its node when the placeholder requests room beside it.
+const SETTLED: SignedDuration = SignedDuration::from_secs(5);
 
 /// For how long after the creation of its newest waiting pod a group without Tekton asks for a node with
 /// room for all of them. It covers a round of an autoscaler.
 const SIDE_BY_SIDE: SignedDuration = SignedDuration::from_secs(15);
 
-/// Returns when the room that these waiting members need becomes that of the largest one. `None`: it is by now.
-fn sum_until(waiting: &[(&Name, &Member)], now: Timestamp) -> Option<Timestamp> {
+/// Returns when the room for several members becomes that of the largest one. `None`: it is by now.
+fn several_until(waiting: &[(&Name, &Member)], facts: &Facts<'_>) -> Option<Timestamp> {
     let are_native = waiting.iter().all(|(_, member)| member.group.is_some());
+    let asks = are_native || facts.policy.coschedule.reserve == Reserve::Peak;
     let newest = waiting.iter().filter_map(|(_, member)| member.identity.created).max()?;
-    newest.checked_add(SIDE_BY_SIDE).ok().filter(|until| are_native && *until > now)
+    newest.checked_add(SIDE_BY_SIDE).ok().filter(|until| asks && *until > facts.now)
 }
 
 /// Returns the room that a group needs beside its placeholder, of which these members wait.
 pub(in super::super) fn needed(
     desired: &Desired<'_>,
     waiting: &[(&Name, &Member)],
-    now: Timestamp,
-    view: &View,
+    facts: &Facts<'_>,
 ) -> Option<Room> {
-    let follow = waiting.iter().filter(|(name, member)| can_follow(name, member, view));
+    let follow = waiting.iter().filter(|(name, member)| can_follow(name, member, facts.view));
     let requests = follow.filter_map(|(_, member)| Some(&member.details.as_ref()?.requests));
-    let room = match sum_until(waiting, now) {
-        Some(_) => Room::of_all(requests),
-        None => Room::of_any(requests),
+    let room = match several_until(waiting, facts) {
+        Some(_) => Room::of_all(requests).max(desired.room_to_come(Reserve::Peak, facts.view)),
+        None => Room::of_any(requests).max(desired.room_to_come(Reserve::Largest, facts.view)),
     };
-    let room = room.max(desired.room_to_come(view));
     Some(room).filter(|room| *room != Room::NONE)
 }
 
@@ -56,7 +64,7 @@ impl<'v> Decider<'_, 'v> {
         match state.plan().room {
             Some(Room::NONE) => Some(Room::NONE),
             _ if only.is_some() || !state.running.is_empty() && state.should_be_held() => None,
-            _ => needed(state.desired?, &state.waiting, self.facts.now, self.facts.view),
+            _ => needed(state.desired?, &state.waiting, self.facts),
         }
     }
 
@@ -64,7 +72,7 @@ impl<'v> Decider<'_, 'v> {
     /// no node for a pod that is larger than it needs to be.
     pub(super) fn fit_room(&mut self, pod: &PlaceholderPod) -> Option<Next> {
         let plan = self.state.plan();
-        if let Some(until) = sum_until(&self.state.waiting, self.facts.now) {
+        if let Some(until) = several_until(&self.state.waiting, self.facts) {
             self.recheck_by(until);
         }
         let room = self.room(plan.only.as_deref());
@@ -74,26 +82,60 @@ impl<'v> Decider<'_, 'v> {
         (is_due && room != plan.room).then(rewrite)?
     }
 
-    /// Lets the members have the room of a pod that is bound to a node.
-    pub(super) fn release_room(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
-        let kept = &self.facts.kept;
-        let reserves = pod.plan.as_ref().is_some_and(|plan| plan.room.is_some());
-        let is_larger =
-            pod.requests.milli_cpu > kept.milli_cpu || pod.requests.memory > kept.memory;
-        if !reserves || !is_larger && !pod.is_fixed {
+    /// Lets waiting members have the room of a pod that is bound to a node.
+    pub(super) fn make_room(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
+        let state = self.state;
+        let room = self.room_on_node(pod)?;
+        let (waiting, since) = state.kept_out(pod.scheduled_since);
+        let is_in_the_way = waiting.is_some() && !room.covers(self.held(pod));
+        if !is_in_the_way && !pod.is_fixed {
             return None;
         }
-        let since = pod.scheduled_since.or(pod.identity.created)?;
-        if !pod.is_fixed && !self.elapsed_or_recheck(since, RELEASE) {
-            return Some(Next::Shrink);
+        if !pod.is_fixed && !self.elapsed_or_recheck(since?, RELEASE) {
+            return Some(Next::Resize(room));
         }
-        if !self.state.running.is_empty() {
+        if !state.running.is_empty() {
             return None;
         }
-        let is_ready = || pod.plan != self.state.placeholder.plan;
+        let is_ready = || pod.plan != state.placeholder.plan;
         let recreate = || is_ready().then_some(Next::Recreate { why: None, is_forced: false });
-        let avoid = self.state.plan().avoid.clone();
+        let avoid = state.plan().avoid.clone();
         self.rewrite_with(Some(node), avoid, Some(Room::NONE)).or_else(recreate)
+    }
+
+    /// Lets a pod that is bound to a node request what is to be reserved there.
+    pub(super) fn adjust_room(&mut self, pod: &PlaceholderPod) -> Option<Next> {
+        let room = self.room_on_node(pod).filter(|_| !pod.identity.deleting)?;
+        (room != self.held(pod) && !pod.is_fixed).then_some(Next::Resize(room))
+    }
+
+    /// The room that a pod requests now.
+    fn held(&self, pod: &PlaceholderPod) -> Room {
+        Room::of(&pod.requests).minus(Room::of(&self.facts.kept))
+    }
+
+    /// The room that a pod on a node should reserve. `None`: it has limits, so that it cannot be changed.
+    fn room_on_node(&mut self, pod: &PlaceholderPod) -> Option<Room> {
+        let (state, facts) = (self.state, self.facts);
+        pod.plan.as_ref()?.room.filter(|room| *room != Room::NONE)?;
+        let reserve = facts.policy.coschedule.reserve;
+        // A quota counts what it requests.
+        let is_released = reserve == Reserve::Place
+            || state.plan().room == Some(Room::NONE)
+            || facts.has_refused(&state.name.namespace);
+        let desired = state.desired.filter(|_| !is_released);
+        let to_come = desired.map(|desired| desired.room_to_come(reserve, facts.view));
+        let Some(to_come) = to_come.filter(|room| *room != Room::NONE) else {
+            return Some(Room::NONE);
+        };
+        let mut used = state.kept_out(pod.scheduled_since).0.unwrap_or_default();
+        for (_, member) in &state.running {
+            let Some(details) = &member.details else { continue };
+            if details.scheduled_since.is_some_and(|at| !self.elapsed_or_recheck(at, SETTLED)) {
+                used = used.plus(Room::of(&details.requests));
+            }
+        }
+        Some(to_come.minus(used))
     }
 
     /// Stops reserving room for a pod that cannot be created, as with a quota that leaves none.

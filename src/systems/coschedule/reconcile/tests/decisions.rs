@@ -19,7 +19,7 @@ fn shown(Explained { next, waits, members, .. }: &Explained) -> String {
         Next::Unmark(marks) => format!("unmark {}", marks.join(", ")),
         Next::Mark(mark, _) => format!("mark {mark}"),
         Next::Scale => "scale".to_owned(),
-        Next::Shrink => "shrink".to_owned(),
+        Next::Resize(room) => format!("resize to {room}"),
         Next::Rewrite(plan) => format!("rewrite {}", plan.text()),
         Next::Wake => "wake".to_owned(),
         Next::StepAside => "step aside".to_owned(),

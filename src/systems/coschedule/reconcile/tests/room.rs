@@ -1,6 +1,7 @@
 //! The room that placeholders reserve for their members.
 
 use super::*;
+use crate::systems::coschedule::policy::Reserve;
 
 /// The requests of the pod of a placeholder, and those of the template.
 fn requested(world: &World, of: &str) -> [String; 2] {
@@ -57,13 +58,92 @@ fn a_group_gets_a_node_on_which_its_later_tasks_fit() {
     let mut world = with_tasks(&[requesting("b", "600m"), requesting("c", "200m")]);
     begin(world.stranger("s", "n1", 500), "a", 100);
     world.expect("a:n2 run:n2");
-    assert_eq!(requested(&world, "run"), ["\"10m\"", "\"610m\""]);
+    assert_eq!(requested(&world, "run"), ["\"610m\"", "\"610m\""]);
     // Without a node it asks for what is still to come.
     begin(world.finish("a"), "b", 600);
     world.expect("b:n2").finish("b");
-    world.remove("Node", "n2").remove("Pod", "b").stranger("t", "n3", 700);
+    world.remove("Node", "n2").stranger("t", "n3", 700);
     world.settle(LONG).expect("run:n1");
-    assert_eq!(requested(&world, "run"), ["\"10m\"", "\"210m\""]);
+    assert_eq!(requested(&world, "run"), ["\"210m\"", "\"210m\""]);
+}
+
+/// Checks whether a node takes a pod that requests so much.
+fn takes(world: &World, node: &str, cpu: u32) -> bool {
+    let requests = json!({"cpu": format!("{cpu}m")});
+    let containers = json!([{"name": "c", "resources": {"requests": requests}}]);
+    let pod = json!({"metadata": {"name": "s", "namespace": NAMESPACE}, "spec": {"containers": containers}});
+    world.find_nodes(&pod).unwrap().iter().any(|of| of == node)
+}
+
+#[test]
+fn a_placeholder_keeps_the_room_of_later_tasks_on_its_node() {
+    for (reserve, held) in [
+        (Reserve::Place, [0, 0, 0]),
+        (Reserve::Largest, [600, 200, 0]),
+        (Reserve::Peak, [600, 200, 0]),
+    ] {
+        let after = |task: &str, mut of: Value| {
+            of["runAfter"] = json!([task]);
+            of
+        };
+        let [b, d] = [requesting("b", "600m"), requesting("d", "200m")];
+        let mut world = with_tasks(&[after("a", b), after("b", d)]);
+        world.policy.coschedule.reserve = reserve;
+        for ((task, cpu), room) in [("a", 100), ("b", 600), ("d", 200)].into_iter().zip(held) {
+            begin(&mut world, task, cpu);
+            world.settle(SOON).expect(&format!("{task}:n1 run:n1"));
+            let [pod, _] = requested(&world, "run");
+            assert_eq!(pod, format!("\"{}m\"", 10 + room), "{reserve:?} beside {task}");
+            // Between the tasks, too.
+            world.finish(task).settle(SOON);
+            assert!(!takes(&world, "n1", 991 - room), "{reserve:?} after {task}");
+            assert!(takes(&world, "n1", 990 - room), "{reserve:?} after {task}");
+        }
+        assert_eq!(world.deletions(), 0, "{reserve:?}: {:?}", world.writes);
+        world.expect_rest();
+    }
+}
+
+/// The node is full while a task runs beside the room of the next one: the kubelet defers that.
+#[test]
+fn the_room_of_a_later_task_is_requested_before_the_earlier_one_has_ended() {
+    let mut world = with_tasks(&[requesting("b", "900m")]);
+    world.member("a", "run", 800).settle(2).expect("a:n1 run:n1");
+    // Not at once: other groups may look for a node at the same time.
+    assert_eq!(requested(&world, "run")[0], "\"110m\"");
+    world.settle(SOON);
+    assert_eq!(requested(&world, "run")[0], "\"910m\"");
+    world.finish("a").settle(SOON);
+    assert!(!takes(&world, "n1", 100));
+    begin(&mut world, "b", 900);
+    world.expect("b:n1 run:n1");
+    assert_eq!(requested(&world, "run")[0], "\"10m\"");
+}
+
+#[test]
+fn a_quota_that_refuses_a_pod_of_a_run_ends_what_its_namespace_reserves() {
+    let mut world = with_tasks(&[requesting("b", "600m")]);
+    begin(&mut world, "a", 100);
+    world.settle(SOON);
+    assert_eq!(requested(&world, "run")[0], "\"610m\"");
+    world.claim("other").run("other", &["other"], &[]).refuse_pod("x", "other").settle(SOON);
+    assert_eq!(requested(&world, "run")[0], "\"10m\"");
+}
+
+#[test]
+fn tasks_that_may_run_at_the_same_time_have_room_together_if_the_policy_says_so() {
+    for (reserve, node) in [(Reserve::Largest, "n1"), (Reserve::Peak, "n2")] {
+        let mut world = with_tasks(&[requesting("b", "300m"), requesting("d", "300m")]);
+        world.policy.coschedule.reserve = reserve;
+        begin(world.stranger("s", "n1", 500), "a", 100);
+        assert_eq!(world.place("run"), Some(node), "{reserve:?}");
+    }
+    // Where it fits nowhere, the largest has to do.
+    let mut world = with_tasks(&[requesting("b", "600m"), requesting("d", "600m")]);
+    world.policy.coschedule.reserve = Reserve::Peak;
+    begin(&mut world, "a", 100);
+    assert_eq!(world.place("run"), None);
+    assert!(world.settle(60).place("run").is_some());
 }
 
 /// The tasks of other groups do not count, nor those that only Tekton can find.
