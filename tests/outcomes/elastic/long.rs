@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::lane::Lane;
 use crate::world::{World, same};
@@ -45,17 +45,21 @@ async fn at_once(world: &Arc<World>, count: usize, tasks: &[(&str, &str, &str)])
     Ok(())
 }
 
+/// Returns a run of a group with two tasks, and with one between them that lasts so long on a node of its own.
+fn with_gap(lane: &Lane, lasts: &str) -> Value {
+    let tasks = [("one", "1", "1s"), ("between", "3", lasts), ("two", "1", "1s")];
+    let mut run = lane.run("ci", "workspaces", &tasks);
+    // It uses no workspace.
+    let between = &mut run["spec"]["pipelineSpec"]["tasks"][1];
+    between["workspaces"] = json!([]);
+    between["taskSpec"]["workspaces"] = json!([]);
+    run
+}
+
 /// As a spot node is that the cloud takes back: its machine is gone at once, and then its object.
 pub(crate) async fn a_group_whose_node_is_lost(world: Arc<World>) -> Result<()> {
     let lane = Lane::new(&world, "spot", &[], "Never").await?;
-    let mut run = lane.run(
-        "ci",
-        "workspaces",
-        &[("one", "1", "1s"), ("between", "3", "30s"), ("two", "1", "1s")],
-    );
-    run["spec"]["pipelineSpec"]["tasks"][1]["workspaces"] = json!([]);
-    run["spec"]["pipelineSpec"]["tasks"][1]["taskSpec"]["workspaces"] = json!([]);
-    lane.space.created(&run).await?;
+    lane.space.created(&with_gap(&lane, "30s")).await?;
     lane.space.in_phase("ci-one-pod", "Succeeded").await?;
     let lost = lane.space.node_of("ci-one-pod").await?;
     world.plane.lose_node(&lost).await?;
@@ -71,15 +75,7 @@ pub(crate) async fn a_group_whose_node_is_lost(world: Arc<World>) -> Result<()> 
 /// The node of the group is idle for longer than Karpenter leaves an idle node alone.
 pub(crate) async fn a_group_keeps_its_node_between_two_tasks(world: Arc<World>) -> Result<()> {
     let lane = Lane::new(&world, "gap", &[], "20s").await?;
-    let mut run = lane.run(
-        "ci",
-        "workspaces",
-        &[("one", "1", "1s"), ("between", "3", "90s"), ("two", "1", "1s")],
-    );
-    // It uses no workspace, so it is on a node of its own.
-    run["spec"]["pipelineSpec"]["tasks"][1]["workspaces"] = json!([]);
-    run["spec"]["pipelineSpec"]["tasks"][1]["taskSpec"]["workspaces"] = json!([]);
-    lane.space.created(&run).await?;
+    lane.space.created(&with_gap(&lane, "90s")).await?;
     lane.space.succeeded("ci").await?;
     let [one, two] = ["ci-one-pod", "ci-two-pod"].map(|name| lane.space.node_of(name));
     same(&one.await?, &two.await?)

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{Decider, Step};
 use crate::systems::coschedule::groups::{self, Membership};
-use crate::systems::coschedule::kinds::member::MemberDetails;
+use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::reconcile::demand::{Demand, bound_by_name};
 use crate::systems::coschedule::reconcile::reason;
@@ -14,6 +14,7 @@ use crate::systems::coschedule::reconcile::state::{
     PATIENCE, can_follow, is_placed, recreating_task_run,
 };
 use crate::systems::wake;
+use crate::view::Name;
 
 impl<'v> Decider<'_, 'v> {
     /// Recreates waiting members that now belong to another group of their run. When they were
@@ -92,19 +93,29 @@ impl<'v> Decider<'_, 'v> {
             }
         }
         for (name, member, details, since) in state.unschedulable(pod.scheduled_since) {
-            let Some(due) = wake::due(since, details.woken, PATIENCE) else { continue };
             // A wake-up helps only a member that fits here.
             let is_bound_elsewhere = bound_by_name(details).is_some_and(|bound| bound != node);
             if is_bound_elsewhere || !lets_in(details, &name.namespace) {
                 continue;
             }
-            if due <= self.facts.now {
-                self.step(name, member, Step::Wake);
-            } else {
-                self.recheck_by(due);
-            }
+            self.wake_member(name, member, details, since);
         }
         admits
+    }
+
+    /// Wakes a member that has been unschedulable since `since`, once that is due.
+    pub(super) fn wake_member(
+        &mut self,
+        name: &'v Name,
+        member: &'v Member,
+        details: &MemberDetails,
+        since: Timestamp,
+    ) {
+        let Some(due) = wake::due(since, details.woken, PATIENCE) else { return };
+        match due <= self.facts.now {
+            true => self.step(name, member, Step::Wake),
+            false => self.recheck_by(due),
+        }
     }
 
     /// Since when the first of the members waits that have waited longer than the grace period.

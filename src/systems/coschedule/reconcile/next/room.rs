@@ -7,9 +7,10 @@
 //!
 //! On its node it goes on requesting what the tasks need that have not begun, so that pods of others do not take the
 //! room between two tasks. When a member waits for that room, the placeholder requests less by as much. Once the
-//! member has had its node for a while, the placeholder requests what the next task needs, although the node may have no room
-//! for both: the kubelet defers that until the member has ended, but the scheduler counts it, and gives the room to no
-//! other pod. Not at once: of many groups that begin together, the first would leave no room for the others.
+//! member has had its node for a while, the placeholder requests what the next task needs, although the node may
+//! have no room for both: the kubelet defers that until the member has ended, but the scheduler counts it, and gives
+//! the room to no other pod. Not at once: of many groups that begin together, the first would leave no room for the
+//! others.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 

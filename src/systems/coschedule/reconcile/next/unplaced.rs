@@ -105,11 +105,7 @@ impl<'v> Decider<'_, 'v> {
             if !details.is_beside_others || !was_refused {
                 continue;
             }
-            let Some(due) = wake::due(since, details.woken, PATIENCE) else { continue };
-            match due <= self.facts.now {
-                true => self.step(name, member, Step::Wake),
-                false => self.recheck_by(due),
-            }
+            self.wake_member(name, member, details, since);
         }
     }
 
