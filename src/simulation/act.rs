@@ -69,9 +69,10 @@ impl Simulation {
         let (id, uid) = (Id::of_target(&action.target), &action.target.uid);
         let before = self.store.version();
         let object = match &*write {
-            Write::Resize(_) if !self.resizes => return Err(Answer::NotFound),
-            Write::Patch(operations) | Write::Resize(operations) => {
-                self.store.patch(&id, operations, false)?
+            Write::Part("resize", _) if !self.resizes => return Err(Answer::NotFound),
+            Write::Patch(operations) => self.store.patch(&id, operations, false)?,
+            Write::Part(subresource, operations) => {
+                self.store.patch(&id, operations, *subresource == "status")?
             }
             Write::Status { resource_version, status } => {
                 let operations = replace_status(uid, resource_version, status);

@@ -66,6 +66,8 @@ struct Snapshot<'s> {
     nodes: Vec<(core::Node, NodeDetails)>,
     /// The pods that are on nodes.
     placed: Vec<Subject<'s>>,
+    /// The pods for which room is kept, without a node.
+    nominated: Vec<Subject<'s>>,
 }
 
 /// The result of an attempt.
@@ -117,13 +119,20 @@ impl Simulation {
                 && !has_ended(other)
         };
         let placed = self.store.all("Pod").filter(is_there).filter_map(Subject::of);
-        Snapshot { nodes: nodes.collect(), placed: placed.collect() }
+        let is_nominated =
+            |pod: &&Value| is_pending(pod) && !pod["status"]["nominatedNodeName"].is_null();
+        let nominated = self.store.all("Pod").filter(is_nominated).filter_map(Subject::of);
+        Snapshot {
+            nodes: nodes.collect(),
+            placed: placed.collect(),
+            nominated: nominated.collect(),
+        }
     }
 
     /// `None`: the scheduler does not look at the pod.
     fn attempt_pod(&self, pod: &Value, snapshot: &Snapshot<'_>) -> Option<Found> {
         let subject = Subject::of(pod)?;
-        let Snapshot { nodes, placed } = snapshot;
+        let Snapshot { nodes, placed, .. } = snapshot;
         // The first pod of a group has none to be with, and may go anywhere.
         let is_first = !subject.toward.is_empty()
             && subject.is_toward(pod)
@@ -136,7 +145,7 @@ impl Simulation {
         }
         let is_unnamed = |node: &core::Node| label(&node.metadata, HOSTNAME).is_none();
         let may_begin = is_first && !nodes.iter().any(|(node, _)| is_unnamed(node));
-        let fitting = nodes.iter().filter(|node| self.fits(&subject, node, placed, is_first));
+        let fitting = nodes.iter().filter(|node| self.fits(&subject, node, snapshot, is_first));
         let mut fitting: Vec<_> = fitting.collect();
         fitting.sort_by_key(|(node, details)| !is_preferred(&subject.spec, node, details));
         Some(Found {
@@ -152,7 +161,7 @@ impl Simulation {
         &self,
         subject: &Subject<'_>,
         (node, details): &(core::Node, NodeDetails),
-        placed: &[Subject<'_>],
+        Snapshot { placed, nominated, .. }: &Snapshot<'_>,
         is_first: bool,
     ) -> bool {
         let name = node.metadata.name.as_deref().unwrap_or_default();
@@ -171,6 +180,10 @@ impl Simulation {
         let volumes = spec.volumes.iter().flatten();
         let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
         let there = || placed.iter().filter(|other| other.pod["spec"]["nodeName"] == *name);
+        let is_kept = |other: &&Subject<'_>| {
+            let of = |pod: &Value| pod["metadata"]["uid"].clone();
+            other.pod["status"]["nominatedNodeName"] == *name && of(other.pod) != of(subject.pod)
+        };
         let has_domain = own_label(HOSTNAME).is_some();
         // A node that is NotReady is recognized by its taints alone.
         (!details.cordoned || tolerates_cordon(tolerations))
@@ -181,7 +194,7 @@ impl Simulation {
                 let namespace = subject.pod["metadata"]["namespace"].as_str().unwrap_or_default();
                 self.reaches(namespace, &claim.claim_name, &is_selected_by)
             })
-            && has_room(node, details, subject, there())
+            && has_room(node, details, subject, there().chain(nominated.iter().filter(is_kept)))
             && (subject.toward.is_empty()
                 || has_domain && (is_first || there().any(|other| subject.is_toward(other.pod))))
             && !there().any(|other| subject.is_away(other.pod) || other.is_away(subject.pod))
@@ -232,6 +245,7 @@ impl Simulation {
         };
         if let Some(mut pod) = self.store.edit(id) {
             pod["status"]["phase"] = json!("Pending");
+            pod["status"]["nominatedNodeName"] = Value::Null;
             pod["status"]["conditions"] = json!([{
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                 "message": message, "lastTransitionTime": since,

@@ -105,9 +105,9 @@ impl Action {
     pub fn repeats(&self, earlier: &Self) -> bool {
         let volatile = self.volatile;
         match (&self.write, &earlier.write) {
-            (Write::Patch(a), Write::Patch(b)) | (Write::Resize(a), Write::Resize(b)) => {
-                a.len() == b.len()
-                    && a.iter().zip(b).all(|(a, b)| is_same_operation(a, b, volatile))
+            (Write::Patch(a), Write::Patch(b)) => are_same_operations(a, b, volatile),
+            (Write::Part(a, one), Write::Part(b, other)) => {
+                a == b && are_same_operations(one, other, volatile)
             }
             (Write::Status { status: a, .. }, Write::Status { status: b, .. })
             | (Write::Create(a), Write::Create(b)) => is_same_value(a, b, volatile),
@@ -122,13 +122,17 @@ impl Action {
         match (&self.write, &self.confirmation) {
             (Write::Patch(_), Some(Confirmation::List(listed))) => listed.verb,
             (Write::Patch(_), _) => "patch",
-            (Write::Resize(_), _) => "resize",
+            (Write::Part(subresource, _), _) => subresource,
             (Write::Status { .. }, _) => "status",
             (Write::Create(_), _) => "create",
             (Write::Delete { .. }, _) => "delete",
             (Write::None, _) => "none",
         }
     }
+}
+
+fn are_same_operations(a: &[PatchOperation], b: &[PatchOperation], volatile: &[&str]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same_operation(a, b, volatile))
 }
 
 fn is_same_operation(a: &PatchOperation, b: &PatchOperation, volatile: &[&str]) -> bool {
@@ -188,8 +192,9 @@ pub enum Write {
     /// A JSON patch. Its first operation is a `test` of the object's UID. If a test fails, the API
     /// server answers 422; the watch will show the present object, and another plan is made.
     Patch(Vec<PatchOperation>),
-    /// Changes what the containers of a pod request, by a patch of its subresource `resize`.
-    Resize(Vec<PatchOperation>),
+    /// Such a patch of a subresource: `resize` of a pod for what it requests, `status` for where it is
+    /// nominated.
+    Part(&'static str, Vec<PatchOperation>),
     /// Replaces the status if the object still has this version.
     Status {
         /// `metadata.resourceVersion`.

@@ -48,7 +48,7 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
         a_deleted_node_is_left, a_node_without_room_for_pods_is_left,
         a_node_without_processors_is_left, a_volume_that_pins_is_reported,
         a_member_that_runs_is_waited_for, a_deleted_placeholder_comes_back_to_its_members,
-        no_node_has_room;
+        no_node_has_room, a_member_gets_the_room_that_an_older_pod_waits_for;
     modes: a_free_task_is_free_in_workspaces_only, tektons_own_assistant_is_left_alone;
     volumes:
         adopted_claims_of_two_zones_meet, volumes_in_two_zones_split_a_run,

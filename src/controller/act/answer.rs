@@ -83,7 +83,7 @@ pub(super) fn judge(write: &Write, answer: &Answer) -> Outcome {
         StatusCode::CONFLICT => Outcome::Conflict,
         // The status of a failed `test` lists no causes; that of an invalid field does.
         StatusCode::UNPROCESSABLE_ENTITY
-            if matches!(write, Write::Patch(_) | Write::Resize(_) | Write::Status { .. })
+            if matches!(write, Write::Patch(_) | Write::Part(..) | Write::Status { .. })
                 && details.is_none_or(|details| details.causes.is_empty()) =>
         {
             Outcome::Conflict

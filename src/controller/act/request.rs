@@ -24,8 +24,8 @@ pub(super) fn request(target: &Target, write: &Write) -> Result<HttpRequest<Vec<
     let patch = |operations| Patch::<()>::Json(json_patch::Patch(operations));
     let request = match write {
         Write::Patch(operations) => request.patch(name, &patching, &patch(operations.clone())),
-        Write::Resize(operations) => {
-            request.patch_subresource("resize", name, &patching, &patch(operations.clone()))
+        Write::Part(subresource, operations) => {
+            request.patch_subresource(subresource, name, &patching, &patch(operations.clone()))
         }
         Write::Status { resource_version, status } => {
             let operations = replace_status(uid, resource_version, status);

@@ -198,6 +198,29 @@ pub(crate) async fn a_node_without_processors_is_left(world: Arc<World>) -> Resu
     survives_at_every_moment(&world, Fault::NoProcessors).await
 }
 
+/// Between two tasks their room is reserved, and a pod of others waits for it. When the second one begins, the
+/// scheduler would take the pod first that has waited for longer.
+pub(crate) async fn a_member_gets_the_room_that_an_older_pod_waits_for(
+    world: Arc<World>,
+) -> Result<()> {
+    let (space, lab) = Lab::in_space(&world, "older", &["east"]).await?;
+    space.created(&run(&lab, Moment::BetweenTwo)).await?;
+    space.in_phase("ci-one-pod", "Succeeded").await?;
+    let older = requesting(pod("older", &json!({"spec": lab.way()})), "8");
+    space.pending(&older).await?;
+    open(&world, &lab).await?;
+    space.succeeded("ci").await?;
+    let [older, two] = [space.found::<Pod>("older").await?, space.task_pod("ci-two-pod").await?];
+    let bound = |pod: &Pod| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut bound = conditions.filter(|of| of.type_ == "PodScheduled" && of.status == "True");
+        bound.next().and_then(|of| Some(of.last_transition_time.as_ref()?.0))
+    };
+    let second = bound(&two).context("two was nowhere")?;
+    ensure!(bound(&older).is_none_or(|at| at > second), "{older:?} was first");
+    space.cleared(&[]).await
+}
+
 /// Waits until a run, one of its TaskRuns and that TaskRun's pod have the same event.
 async fn expect_event_of_all(space: &Space, task_run: &str, words: &[&str]) -> Result<()> {
     let pod = format!("Pod/{task_run}-pod");

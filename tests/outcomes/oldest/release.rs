@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::tools::Kubernetes;
 
 use crate::world::{World, has, kubeconfig_as, pod, requesting, same, settled};
@@ -70,5 +70,27 @@ pub(crate) async fn the_policies_of_the_chart_hold(world: Arc<World>) -> Result<
     let more = Patch::<()>::Json(more);
     let resized = pods.patch_subresource("resize", "held", &PatchParams::default(), &more).await;
     let error = resized.err().context("it may resize every pod")?.to_string();
-    has(&error, &["ValidatingAdmissionPolicy 'stowplan-controller-resizes'"])
+    has(&error, &["ValidatingAdmissionPolicy 'stowplan-controller-resizes'"])?;
+
+    // Of the status, a field of pods of groups that wait.
+    let mut member = pod("member", &gates);
+    member["metadata"]["labels"] = json!({"stowplan.dev/coschedule-member": "none"});
+    space.pod(&member).await?;
+    let status = async |name: &str, field: &str, value: Value| {
+        let add = json!([{"op": "add", "path": format!("/status/{field}"), "value": value}]);
+        let patch = Patch::<()>::Json(serde_json::from_value(add)?);
+        anyhow::Ok(pods.patch_subresource("status", name, &PatchParams::default(), &patch).await)
+    };
+    let nominated = status("member", "nominatedNodeName", json!("east")).await??;
+    ensure!(nominated.status.is_some_and(|of| of.nominated_node_name.as_deref() == Some("east")));
+    status("member", "nominatedNodeName", json!("")).await??;
+    for (name, field, value) in [
+        ("held", "nominatedNodeName", json!("east")),
+        ("member", "phase", json!("Succeeded")),
+        ("member", "message", json!("ended")),
+    ] {
+        let error = status(name, field, value).await?.err().context(field)?.to_string();
+        has(&error, &["ValidatingAdmissionPolicy 'stowplan-controller-nominations'"])?;
+    }
+    Ok(())
 }

@@ -26,7 +26,7 @@ own:secrets get,list,watch --tls-secret
 const CONTROLLER: &str = "
 nodes,pods get,list,watch,patch
 pods delete
-pods/resize patch
+pods/resize,pods/status patch
 statefulsets.apps get,list,watch,create,patch,delete
 persistentvolumeclaims get,list,watch,patch,delete
 jobs.batch get,list,watch,patch

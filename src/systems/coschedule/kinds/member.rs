@@ -67,6 +67,8 @@ pub(crate) struct MemberDetails {
     pub ended: Option<Timestamp>,
     /// Set while the scheduler finds no node for it.
     pub unschedulable: Option<Unschedulable>,
+    /// The node on which the scheduler keeps room for it.
+    pub nominated: Option<Box<str>>,
     /// When it was last woken, in seconds since 1970.
     pub woken: Option<i64>,
     /// The claims that it mounts, sorted, each once.
@@ -137,6 +139,7 @@ impl MemberDetails {
             ended: last_change(pod).filter(|_| is_finished(pod)),
             scheduled_since: scheduled_since(pod),
             unschedulable: Unschedulable::read(pod),
+            nominated: nominated_node(pod).map(Into::into),
             claims: placeholder::claims(spec),
             requests: Resources::requested(spec),
             node_selector: spec
@@ -150,6 +153,11 @@ impl MemberDetails {
             ..Self::default()
         }
     }
+}
+
+fn nominated_node(pod: &core::Pod) -> Option<&str> {
+    let node = pod.status.as_ref()?.nominated_node_name.as_deref()?;
+    (!node.is_empty()).then_some(node)
 }
 
 /// Whether the controller of a pod starts it again whenever it has ended.

@@ -149,7 +149,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 let requested = resources(Some(room), requests)["requests"].take();
                 let path = ["spec", "containers", "0", "resources", "requests"];
                 let operations = vec![test_uid(&pod.identity.uid), add(&path, requested)];
-                let write = Write::Resize(operations);
+                let write = Write::Part("resize", operations);
                 self.write(POD, &state.pod_name(), &pod.identity.uid, write);
             }
             Next::Wake => {
@@ -199,6 +199,12 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         match step {
             Step::Admit(node) => self.lift(name, member, node.as_deref(), Vec::new()),
             Step::Wake => self.act(wake::call(name, uid, self.facts.now, "coscheduled group")),
+            Step::Nominate(node) => {
+                let nominated =
+                    add(&["status", "nominatedNodeName"], node.as_deref().unwrap_or_default());
+                let write = Write::Part("status", vec![test_uid(uid), nominated]);
+                self.write(POD, name, uid, write);
+            }
             Step::Release(why) => self.release(name, member, &why),
             Step::Strand(reason, note) => {
                 let event = Event { warning: true, reason, note };

@@ -30,9 +30,24 @@ pub(super) struct Host<'d, 'v> {
 impl Host<'_, '_> {
     /// Whether the node could take this pod of the group.
     pub(super) fn lets_in(&self, pod: &MemberDetails, namespace: &str) -> bool {
+        self.takes(pod, namespace, |_| false)
+    }
+
+    /// Returns true if the node could take this pod of the group once it has capacity.
+    pub(super) fn suits(&self, pod: &MemberDetails, namespace: &str) -> bool {
+        self.takes(pod, namespace, |found| found.is_lack_of_capacity())
+    }
+
+    /// Returns true if the node could take this pod of the group, if some obstacles do not count.
+    fn takes(
+        &self,
+        pod: &MemberDetails,
+        namespace: &str,
+        is_ignored: impl Fn(&Obstacle<'_>) -> bool,
+    ) -> bool {
         let Demand { group, mounted } = self.demand;
         let pod = joining(pod, namespace, mounted, self.candidate.view);
-        group.join_obstacle(&pod, self.candidate, true).is_none()
+        group.join_obstacle(&pod, self.candidate, true).is_none_or(|found| is_ignored(&found))
     }
 }
 

@@ -92,6 +92,8 @@ pub(crate) enum Step {
     Admit(Option<Box<str>>),
     /// Make the scheduler try it again.
     Wake,
+    /// Let the scheduler keep room for it on this node, or no longer.
+    Nominate(Option<Box<str>>),
     /// Delete it for this reason, so that its owner creates it again.
     Release(String),
     /// Report with this reason and note that it cannot run, and that nothing creates it again.
@@ -136,6 +138,7 @@ impl fmt::Display for Trouble {
 pub(super) fn decide<'v>(state: &State<'v>, facts: &Facts<'v>) -> Decision<'v> {
     let mut decider = Decider { state, facts, decision: Decision::default() };
     let next = decider.decide();
+    decider.withdraw_nominations();
     let keeps_node = decider.keep_node();
     Decision { next, keeps_node, ..decider.decision }
 }
@@ -178,7 +181,7 @@ impl<'v> Decider<'_, 'v> {
             // The StatefulSet controller replaces it.
             _ if pod.finished => Next::Nothing,
             Some(node) => match self.on_node(pod, node) {
-                Next::Nothing => self.adjust_room(pod).unwrap_or_default(),
+                Next::Nothing => self.adjust_room(pod, node).unwrap_or_default(),
                 next => next,
             },
             None if pod.identity.deleting => Next::Nothing,

@@ -434,7 +434,7 @@ impl<'v> State<'v> {
         })
     }
 
-    /// What the waiting members request that have no room beside the placeholder, and since when the first of them
+    /// What the waiting members request that have no room beside the placeholder, and since when the last of them
     /// waits. The scheduler refuses them, or they are gated until there is room.
     pub(super) fn kept_out(&self, placed: Option<Timestamp>) -> (Option<Room>, Option<Timestamp>) {
         let waiting = self.waiting.iter().filter_map(|(_, member)| {
@@ -445,7 +445,7 @@ impl<'v> State<'v> {
             (is_refused || is_gated).then_some((Room::of(&details.requests), since))
         });
         let (rooms, since): (Vec<Room>, Vec<_>) = waiting.unzip();
-        (rooms.into_iter().reduce(Room::plus), since.into_iter().flatten().min())
+        (rooms.into_iter().reduce(Room::plus), since.into_iter().flatten().max())
     }
 
     /// The members that the scheduler finds no node for. With the time since when each has been

@@ -40,6 +40,12 @@ impl Facts<'_> {
             Some(Step::Wake) => diagnosis
                 .decided
                 .push("the controller lets the scheduler look at it again".to_owned()),
+            Some(Step::Nominate(Some(node))) => diagnosis.decided.push(format!(
+                "the controller keeps room for it on node {node}, and its placeholder gives up as much"
+            )),
+            Some(Step::Nominate(None)) => diagnosis.decided.push(
+                "the controller gives up the room that the scheduler keeps for it elsewhere".to_owned(),
+            ),
             Some(Step::Release(why)) => {
                 let owner = Owner::of_any(&pod.metadata);
                 let owner = owner.map_or_else(|| "owner".to_owned(), |(kind, _)| kind.to_string());

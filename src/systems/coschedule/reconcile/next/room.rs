@@ -14,8 +14,8 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{Decider, Next};
-use crate::systems::coschedule::kinds::member::Member;
+use super::{Decider, Next, Step};
+use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::pod_plan::{PodPlan, Room};
 use crate::systems::coschedule::policy::Reserve;
@@ -23,7 +23,7 @@ use crate::systems::coschedule::reconcile::desired::Desired;
 use crate::systems::coschedule::reconcile::state::{Facts, can_follow};
 use crate::view::Name;
 
-/// The time in which a bound pod should have given up the room for which a member waits. If it still has the room
+/// The time in which a bound pod should have given up room for which a member waits. If it still has all of it
 /// afterwards, the API server refuses the change, and the pod is created again.
 const RELEASE: SignedDuration = SignedDuration::from_secs(10);
 
@@ -83,17 +83,18 @@ impl<'v> Decider<'_, 'v> {
         (is_due && room != plan.room).then(rewrite)?
     }
 
-    /// Lets waiting members have the room of a pod that is bound to a node.
+    /// Waits while a pod on a node gives up room for which members wait, and creates it again if it cannot.
     pub(super) fn make_room(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
         let state = self.state;
         let room = self.room_on_node(pod)?;
         let (waiting, since) = state.kept_out(pod.scheduled_since);
-        let is_in_the_way = waiting.is_some() && !room.covers(self.held(pod));
-        if !is_in_the_way && !pod.is_fixed {
-            return None;
-        }
-        if !pod.is_fixed && !self.elapsed_or_recheck(since?, RELEASE) {
-            return Some(Next::Resize(room));
+        if !pod.is_fixed {
+            let held = self.held(pod);
+            let is_in_the_way = waiting.is_some() && !room.covers(held);
+            let was_changed = || pod.plan.as_ref().is_some_and(|plan| plan.room != Some(held));
+            if !is_in_the_way || was_changed() || !self.elapsed_or_recheck(since?, RELEASE) {
+                return is_in_the_way.then_some(Next::Nothing);
+            }
         }
         if !state.running.is_empty() {
             return None;
@@ -104,10 +105,46 @@ impl<'v> Decider<'_, 'v> {
         self.rewrite_with(Some(node), avoid, Some(Room::NONE)).or_else(recreate)
     }
 
-    /// Lets a pod that is bound to a node request what is to be reserved there.
-    pub(super) fn adjust_room(&mut self, pod: &PlaceholderPod) -> Option<Next> {
-        let room = self.room_on_node(pod).filter(|_| !pod.identity.deleting)?;
-        (room != self.held(pod) && !pod.is_fixed).then_some(Next::Resize(room))
+    /// Lets a pod on a node request what is to be reserved there.
+    pub(super) fn adjust_room(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
+        let room = self.room_on_node(pod).filter(|_| !pod.identity.deleting && !pod.is_fixed)?;
+        let held = self.held(pod);
+        let is_nominated = !room.covers(held) && self.nominate(node);
+        (room != held && !is_nominated).then_some(Next::Resize(room))
+    }
+
+    /// Lets the scheduler keep room on a node for the members that it has refused, before their placeholder gives
+    /// up its own: a pod of others that has waited for longer would get it. Returns true if that is new for one of
+    /// them.
+    fn nominate(&mut self, node: &str) -> bool {
+        let view = self.facts.view;
+        let demand = self.state.demand(view, self.state.desired);
+        let Some(host) = demand.host(node, view) else { return false };
+        let is_new = |namespace: &str, details: &MemberDetails| {
+            details.gate.is_none()
+                && details.unschedulable.is_some()
+                && details.nominated.as_deref() != Some(node)
+                && host.suits(details, namespace)
+        };
+        let is_of_new = |(name, member): &&(&Name, &Member)| {
+            member.details.as_deref().is_some_and(|details| is_new(&name.namespace, details))
+        };
+        let new: Vec<_> = self.state.waiting.iter().filter(is_of_new).collect();
+        for &&(name, member) in &new {
+            self.step(name, member, Step::Nominate(Some(node.into())));
+        }
+        !new.is_empty()
+    }
+
+    /// Gives up the room that the scheduler keeps for members elsewhere than on the node of their placeholder.
+    pub(super) fn withdraw_nominations(&mut self) {
+        let node = self.state.pod.and_then(PlaceholderPod::place);
+        for &(name, member) in &self.state.waiting {
+            let details = member.details.as_deref().filter(|of| of.follows && !of.is_beside_others);
+            if details.and_then(|of| of.nominated.as_deref()).is_some_and(|on| Some(on) != node) {
+                self.step(name, member, Step::Nominate(None));
+            }
+        }
     }
 
     /// The room that a pod requests now.
@@ -126,7 +163,10 @@ impl<'v> Decider<'_, 'v> {
             || facts.has_refused(&state.name.namespace);
         let desired = state.desired.filter(|_| !is_released);
         let to_come = desired.map(|desired| desired.room_to_come(reserve, facts.view));
-        let Some(to_come) = to_come.filter(|room| *room != Room::NONE) else {
+        // A node that is too small for a later task, which has become known since, cannot keep its room.
+        let node = facts.view.node(pod.node.as_deref()?).and_then(|node| node.details.as_deref());
+        let can_hold = |room: &Room| node.is_some_and(|of| Room::of(&of.allocatable).covers(*room));
+        let Some(to_come) = to_come.filter(|room| *room != Room::NONE && can_hold(room)) else {
             return Some(Room::NONE);
         };
         let mut used = state.kept_out(pod.scheduled_since).0.unwrap_or_default();

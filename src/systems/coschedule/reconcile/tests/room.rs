@@ -243,3 +243,68 @@ fn a_group_that_fits_on_no_node_as_a_whole_begins_without_some() {
     assert!(!reserved.contains("310m"), "{reserved}");
     assert!(world.place("g").is_some());
 }
+
+/// Returns the node on which the scheduler keeps room for a pod.
+fn nominated(world: &World, pod: &str) -> Value {
+    world.get("Pod", pod)["status"]["nominatedNodeName"].clone()
+}
+
+/// It has waited for longer than the member, and the scheduler takes it first.
+#[test]
+fn a_pod_of_others_does_not_get_the_room_that_is_given_up_for_a_member() {
+    let mut world = with_tasks(&[requesting("b", "600m")]);
+    begin(&mut world, "a", 100);
+    let on_n1 = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
+    let terms = json!({REQUIRED: {"nodeSelectorTerms": [{"matchFields": [on_n1]}]}});
+    let waits = json!({"spec": {"nodeName": null, "affinity": {"nodeAffinity": terms}}, "status": {"phase": "Pending"}});
+    world.stranger("0", "n1", 700).change("Pod", "0", waits).settle(SOON).expect("0:");
+    begin(world.finish("a"), "b", 600);
+    world.expect("0: b:n1 run:n1");
+    let nominations = world.writes.iter().filter(|write| *write == "status Pod b").count();
+    assert_eq!(nominations, 1, "{:?}", world.writes);
+    world.finish("b").settle(SOON);
+    world.expect_rest();
+}
+
+#[test]
+fn room_is_kept_only_on_the_node_of_the_placeholder() {
+    let mut world = with_tasks(&[requesting("b", "600m")]);
+    begin(&mut world, "a", 100);
+    world.finish("a").member("b", "run", 600).change(
+        "Pod",
+        "b",
+        json!({"status": {"nominatedNodeName": "n3"}}),
+    );
+    world.carry_out_plan();
+    assert_eq!(nominated(&world, "b"), "");
+}
+
+/// A task that has become known only now is larger than the node.
+#[test]
+fn room_that_a_node_can_never_give_is_not_requested() {
+    let mut world = with_tasks(&[requesting("b", "600m"), requesting("d", "1200m")]);
+    begin(&mut world, "a", 100);
+    world.expect("run:");
+    let mut world = with_tasks(&[requesting("b", "600m")]);
+    begin(&mut world, "a", 100);
+    let [first, b, d] =
+        [requesting("a", "100m"), requesting("b", "600m"), requesting("d", "1200m")];
+    let spec = json!({"pipelineSpec": {"tasks": [first, b, d]}});
+    world.change("PipelineRun", "run", json!({"spec": spec})).settle(SOON);
+    assert_eq!(requested(&world, "run")[0], "\"10m\"");
+}
+
+/// Another obstacle than its room holds a member up, and a second one comes.
+#[test]
+fn a_pod_that_has_given_up_room_is_not_created_again() {
+    let mut world = with_tasks(&[requesting("b", "300m"), requesting("d", "600m")]);
+    begin(&mut world, "a", 100);
+    let label = json!({"metadata": {"labels": {keys::PIPELINE_TASK: "b"}}});
+    world.member("b", "run", 300).change("TaskRun", "b", label);
+    world.change("Pod", "b", json!({"spec": {"nodeSelector": {"x": "y"}}}));
+    world.settle(15).expect("b: run:n1");
+    assert_eq!(requested(&world, "run")[0], "\"310m\"");
+    begin(&mut world, "d", 600);
+    world.expect("d:n1 run:n1");
+    assert_eq!(world.deletions(), 0, "{:?}", world.writes);
+}

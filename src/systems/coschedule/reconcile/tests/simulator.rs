@@ -559,7 +559,7 @@ pub(super) fn is_member(pod: &Value) -> bool {
 fn check(store: &Store, action: &Action) {
     let target = &action.target;
     let (kind, name) = (target.resource.kind, &*target.name);
-    if let Write::Patch(operations) | Write::Resize(operations) = &action.write {
+    if let Write::Patch(operations) | Write::Part(_, operations) = &action.write {
         assert_eq!(operations[0].path().as_str(), "/metadata/uid");
         // The index of its finalizer is that of a version.
         let version = operations[1].path().as_str() == "/metadata/resourceVersion";
@@ -580,7 +580,11 @@ fn check(store: &Store, action: &Action) {
         }
         ("StatefulSet" | "PersistentVolumeClaim", Write::Patch(_) | Write::Delete { .. })
         | ("Pod", Write::Patch(_)) => {}
-        ("Pod", Write::Resize(_)) => {
+        ("Pod", Write::Part("status", _)) => {
+            let pod = store.get(&Id::in_tests("Pod", name)).expect("a pod that exists");
+            assert!(is_member(pod) && pod["spec"]["nodeName"].is_null(), "{name} is nominated");
+        }
+        ("Pod", Write::Part(..)) => {
             let pod = store.get(&Id::in_tests("Pod", name)).expect("a pod that exists");
             assert!(!is_member(pod), "{name} is changed");
             assert!(
