@@ -4,7 +4,7 @@
 //!
 //! Pods belong to a cluster by the annotations of their pod template:
 //!
-//! 1. [`request`] parses the annotations.
+//! 1. [`request`] parses the annotations, and [`container`] finds the container that they are about.
 //! 2. [`member`] decides the changes to a pod: names, keys, the hostfile, the environment, the command of
 //!    a worker, and the gate of a launcher.
 //! 3. [`cluster`] derives the state of a cluster from its workloads and pods, with its hosts and what is
@@ -15,6 +15,7 @@
 mod check;
 mod cluster;
 mod config;
+mod container;
 pub(crate) mod keys;
 pub(crate) mod kinds;
 mod map;

@@ -218,12 +218,8 @@ fn report_containers(
     if row.ready {
         return;
     }
-    let spec = pod.spec.as_ref();
-    let main = of.request.container.clone().or_else(|| {
-        spec.and_then(|spec| spec.containers.first()).map(|container| container.name.clone())
-    });
-    let main = main.unwrap_or_default();
-    let state = status.and_then(|status| find_status(&status.container_statuses, &main));
+    let main = &*of.container;
+    let state = status.and_then(|status| find_status(&status.container_statuses, main));
     let state = state.and_then(|status| status.state.as_ref());
     let waits = state.and_then(|state| state.waiting.as_ref());
     let ended = state.and_then(|state| state.terminated.as_ref());
@@ -238,7 +234,7 @@ fn report_containers(
             of.port(context.policy)
         ),
     };
-    part.report(what, logs(&main));
+    part.report(what, logs(main));
 }
 
 /// Reports keys that ssh refuses: those of a Secret that is mounted as it is.

@@ -53,6 +53,9 @@ pub(crate) const ANNOTATIONS: &[&str] = &[
     CLEAN_UP,
 ];
 
+/// Annotation: the container that kubectl takes, which service meshes set on the pods that they change.
+pub(crate) const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
 /// The gate of launchers.
 pub(crate) const GATE: &str = "stowplan.dev/mpi-workers";
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::keys;
 use super::request::{Implementation, Request, Role};
 use super::server;
-use super::{NAME, config};
+use super::{NAME, config, container};
 use crate::placement::container::{Container, Mount, Parts, User, Volume};
 use crate::placement::intent::{Change, ContainerChange, Intent};
 use crate::placement::object::Metadata;
@@ -100,19 +100,7 @@ impl<'m> Member<'m> {
                 "run MPI clusters on Linux nodes",
             ));
         }
-        let index = match &request.container {
-            None => Some(0).filter(|_| !parts.containers.is_empty()),
-            Some(name) => parts.containers.iter().position(|of| of.name.as_str() == name),
-        };
-        let Some(index) = index else {
-            let name = request.container.as_deref().unwrap_or_default();
-            return Err(Finding::new(
-                Reason::InvalidMpi,
-                keys::CONTAINER,
-                format!("the pod has no container {}", quoted(name)),
-                "write the name of one of the pod's containers",
-            ));
-        };
+        let index = container::choose(request, parts.containers.iter().map(|of| of.name.as_str()))?;
         let user = parts.user(&parts.containers[index]).map_err(|error| {
             unusable(format!("the pod cannot be read: {error}"), "mend the pod")
         })?;

@@ -74,8 +74,10 @@ pub(crate) struct Request {
     pub ssh_dir: Option<String>,
     /// `None`: the policy's, or by the user that the workers run as.
     pub ssh_port: Option<u16>,
-    /// `None`: the first container.
+    /// The container that runs `mpirun` or the ssh server.
     pub container: Option<String>,
+    /// The container that kubectl takes.
+    pub default_container: Option<String>,
     pub launcher_as_worker: bool,
     pub clean_up: CleanUp,
 }
@@ -144,6 +146,7 @@ impl Request {
             ssh_dir,
             ssh_port,
             container,
+            default_container: annotation(keys::DEFAULT_CONTAINER).map(str::to_owned),
             launcher_as_worker: launcher_as_worker.unwrap_or(false),
             clean_up: clean_up.unwrap_or_default(),
         }))
@@ -352,6 +355,7 @@ mod tests {
             ssh_dir: Some("/home/mpiuser/.ssh".to_owned()),
             ssh_port: Some(65_535),
             container: Some("main".to_owned()),
+            default_container: None,
             launcher_as_worker: true,
             clean_up: CleanUp::Workers,
         };

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::kubernetes::annotation;
 use crate::placement::container::User;
+use crate::systems::mpi::container;
 use crate::systems::mpi::keys::CLEANED_AFTER;
 use crate::systems::mpi::request::Request;
 use crate::systems::mpi::resources::JOB;
@@ -43,6 +44,8 @@ pub(crate) struct Workload {
     pub hostname: Option<Box<str>>,
     /// The name of the Service of its pods' hostnames, if the template or the StatefulSet has one.
     pub subdomain: Option<Box<str>>,
+    /// The name of the container that runs `mpirun` or the ssh server.
+    pub container: Box<str>,
     /// The user of the container that runs `mpirun` or the ssh server.
     pub user: User,
     /// Whether that container has a command or arguments of its own.
@@ -72,11 +75,8 @@ impl Workload {
         let request =
             Request::parse_annotations(|key| annotations.get(key).map(String::as_str))?.ok()?;
         let spec = spec?;
-        let named = request.container.as_deref();
-        let container = match named {
-            Some(name) => spec.containers.iter().find(|container| container.name == name),
-            None => spec.containers.first(),
-        }?;
+        let names = spec.containers.iter().map(|container| &*container.name);
+        let container = spec.containers.get(container::choose(&request, names).ok()?)?;
         let own = container.security_context.as_ref();
         let of_pod = spec.security_context.as_ref();
         let user = own.and_then(|of| of.run_as_user).or_else(|| of_pod?.run_as_user);
@@ -96,6 +96,7 @@ impl Workload {
             has_annotations: metadata.annotations.is_some(),
             hostname: text(&spec.hostname),
             subdomain: text(&spec.subdomain),
+            container: (*container.name).into(),
             user: User::of(user, is_other),
             has_command: is_set(&container.command) || is_set(&container.args),
         })
