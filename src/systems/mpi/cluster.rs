@@ -12,7 +12,8 @@ use super::kinds::workload::Workload;
 use super::policy::Mpi;
 use super::request::{Implementation, Role};
 use crate::systems::policy::Policy;
-use crate::view::{Name, View};
+use crate::view::resource::STATEFUL_SET;
+use crate::view::{Name, Resource, View};
 
 /// A cluster, derived from a View.
 #[derive(Debug)]
@@ -54,6 +55,8 @@ impl Worker<'_, '_> {
 pub(crate) enum Problem {
     /// No workload makes workers.
     NoWorkers,
+    /// A workload is there and makes none: clean-up leaves a StatefulSet like that.
+    ScaledToZero { resource: Resource, workload: Name, annotated: Option<u32> },
     /// The workloads make another number of workers than an annotation says.
     Differs { annotated: u32, found: u32 },
     /// A Job does not run all of its workers at once.
@@ -66,7 +69,7 @@ impl Problem {
     /// The reason of the event, a stable word.
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
-            Self::NoWorkers => reason::NO_WORKERS,
+            Self::NoWorkers | Self::ScaledToZero { .. } => reason::NO_WORKERS,
             Self::Differs { .. } => reason::WORKERS_DIFFER,
             Self::NotAtOnce { .. } => reason::WORKERS_NOT_AT_ONCE,
             Self::TooLong { .. } => reason::HOSTFILE_TOO_LONG,
@@ -81,6 +84,14 @@ impl Problem {
                 keys::CLUSTER,
                 keys::ROLE
             ),
+            Self::ScaledToZero { resource, workload, annotated } if *resource == STATEFUL_SET => {
+                let Name { namespace, name } = workload;
+                let count = annotated.map_or_else(|| "COUNT".to_owned(), |of| of.to_string());
+                format!("kubectl scale statefulset {name} -n {namespace} --replicas={count}")
+            }
+            Self::ScaledToZero { .. } => {
+                "create the Job again with completionMode: Indexed and its completions".to_owned()
+            }
             Self::Differs { found, .. } => {
                 format!(
                     "scale the workers, or write {}: \"{found}\" on all pod templates",
@@ -100,6 +111,13 @@ impl fmt::Display for Problem {
         match self {
             Self::NoWorkers => {
                 formatter.write_str("no workload of the namespace makes its workers")
+            }
+            Self::ScaledToZero { resource, workload, .. } => {
+                let why = match *resource == STATEFUL_SET {
+                    true => "is scaled to 0",
+                    false => "has no completions, or is not Indexed",
+                };
+                write!(formatter, "{} {} makes no workers: it {why}", resource.kind, workload.name)
             }
             Self::Differs { annotated, found } => write!(
                 formatter,
@@ -255,9 +273,7 @@ impl<'v> Cluster<'v> {
     /// once there is a launcher: two workloads of workers are not created at the same moment.
     pub(crate) fn problem(&self) -> Option<Problem> {
         let mut found = 0_u32;
-        let mut has_workers = false;
         for (name, workers) in self.of_role(Role::Worker) {
-            has_workers = true;
             let completions = workers.count.unwrap_or_default();
             found = found.saturating_add(completions);
             if let Some(parallelism) = workers.parallelism.filter(|at_once| *at_once < completions)
@@ -267,11 +283,17 @@ impl<'v> Cluster<'v> {
             }
         }
         let launcher = self.launcher()?;
-        if !has_workers && !launcher.1.request.launcher_as_worker {
-            return Some(Problem::NoWorkers);
+        let mut annotated = self.workloads.iter().filter_map(|(_, of)| of.request.workers);
+        // With an empty hostfile Open MPI 5 runs all ranks on the launcher, and succeeds.
+        if found == 0 && !launcher.1.request.launcher_as_worker {
+            let empty = self.of_role(Role::Worker).next();
+            return Some(empty.map_or(Problem::NoWorkers, |(name, of)| Problem::ScaledToZero {
+                resource: of.resource,
+                workload: name.clone(),
+                annotated: annotated.next(),
+            }));
         }
-        let annotated = self.workloads.iter().filter_map(|(_, of)| of.request.workers);
-        let differs = annotated.into_iter().find(|annotated| *annotated != found);
+        let differs = annotated.find(|annotated| *annotated != found);
         differs.map(|annotated| Problem::Differs { annotated, found })
     }
 

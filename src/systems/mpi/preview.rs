@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::NAME;
 use super::check::KIND;
-use super::cluster::{Cluster, Problem};
+use super::cluster::{Cluster, Problem, reason};
 use super::config::HOSTFILE;
 use super::keys::ROLE;
 use super::kinds::MpiView as _;
@@ -93,7 +93,7 @@ fn preview(cluster: &Cluster<'_>, view: &View, policy: &Policy, now: Timestamp) 
         namespace: cluster.name.namespace.to_string(),
         name: cluster.name.name.to_string(),
         makes,
-        is_refused: problem.as_ref().is_some_and(|problem| *problem != Problem::NoWorkers),
+        is_refused: problem.as_ref().is_some_and(|of| of.reason() != reason::NO_WORKERS),
         problem: problem.map(|problem| problem.to_string()),
         text,
     }

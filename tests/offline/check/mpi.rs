@@ -102,6 +102,9 @@ fn each_worker_that_cannot_be_reached_says_why() {
         json!([{"name": "keys", "mountPath": "/root/.ssh"}]);
     all[2]["spec"]["volumes"] = json!([{"name": "keys", "secret": {"secretName": "pi-ssh"}}]);
     found.add("admitted without stowplan", &cluster(all, &RECORDS), "mpi/pi");
+    let mut none = cluster(Vec::new(), &[]);
+    none[1]["spec"]["replicas"] = json!(0);
+    found.add("scaled to 0", &none, "mpi/pi");
     let mut objects = cluster(workers, &RECORDS);
     objects.retain(|object| object["kind"] != "StatefulSet");
     found.add("no workload", &objects, "mpi/pi");

@@ -364,6 +364,21 @@ fn workers_of_a_stateful_set_have_the_names_of_its_own_service() {
 }
 
 #[test]
+fn a_launcher_waits_while_its_workers_are_scaled_to_0() {
+    let mut world = World::launched(&[]);
+    let scaled = |replicas: u32| json!({"replicas": replicas, "serviceName": "c"});
+    world.set("w", &scaled(1)).worker("w", 0, true).records("c", "w", 1);
+    let mut world = world.with_objects();
+    assert!(world.lifts());
+    assert!(!world.set("w", &scaled(0)).lifts());
+    assert!(
+        world.note("NoWorkers").ends_with("kubectl scale statefulset w -n ns --replicas=COUNT")
+    );
+    let asks = [("launcher-as-worker", "true")];
+    assert!(world.job("launch", "launcher", &asks, &json!({})).lifts(), "it is a host itself");
+}
+
+#[test]
 fn a_launcher_may_be_the_only_host() {
     let world = World::launched(&[("launcher-as-worker", "true"), ("slots", "4")]).with_objects();
     assert_eq!(world.data(HOSTFILE), "c-launcher.c.ns.svc.cluster.local slots=4\n");
@@ -379,8 +394,11 @@ fn what_keeps_a_cluster_from_starting_is_reported() {
     let set = |replicas: u32| {
         workload("StatefulSet", "w", "worker", &[], &json!({"spec": {"replicas": replicas}}))
     };
+    let unordered = workload("Job", "w", "worker", &[], &json!({"spec": {"completions": 3}}));
     for (reason, workers, text) in [
         ("NoWorkers", None, "no workload of the namespace makes its workers"),
+        ("NoWorkers", Some(set(0)), "StatefulSet w makes no workers: it is scaled to 0"),
+        ("NoWorkers", Some(unordered), "Job w makes no workers: it has no completions, or is not"),
         ("WorkersDiffer", Some(job(&[("workers", "4")], 3)), "says 4, and the workloads make 3"),
         ("WorkersNotAtOnce", Some(job(&[], 2)), "Job w runs 2 of its 3 workers at once"),
         ("HostfileTooLong", Some(set(20_000)), "the files for 20000 hosts have at least 1"),
