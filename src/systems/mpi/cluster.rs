@@ -220,7 +220,8 @@ impl<'v> Cluster<'v> {
         for (name, workers) in self.of_role(Role::Worker) {
             let (service, port) = (self.service(workers), workers.port(self.policy));
             let slots = workers.request.slots.unwrap_or(slots);
-            hosts.extend((0..workers.count.unwrap_or_default()).map(|index| Host {
+            let indexes = (workers.first..).take(workers.count.unwrap_or_default() as usize);
+            hosts.extend(indexes.map(|index| Host {
                 hostname: hostname(name, index),
                 service: service.clone(),
                 slots,
@@ -237,7 +238,7 @@ impl<'v> Cluster<'v> {
         for (name, workers) in self.of_role(Role::Worker) {
             let count = workers.count.unwrap_or_default() as usize;
             let host = Host {
-                hostname: hostname(name, 0),
+                hostname: hostname(name, workers.first),
                 service: self.service(workers),
                 slots: 1,
                 port: None,

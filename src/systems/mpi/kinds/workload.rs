@@ -29,6 +29,8 @@ pub(crate) struct Workload {
     pub request: Request,
     /// How many pods with names of their own it makes: `completions` of an Indexed Job, `replicas`.
     pub count: Option<u32>,
+    /// The index of the first of them: `ordinals.start` of a StatefulSet.
+    pub first: u32,
     /// `parallelism` of a Job: how many of its pods run at once.
     pub parallelism: Option<u32>,
     /// `suspend` of a Job.
@@ -89,6 +91,7 @@ impl Workload {
             resource,
             request,
             count: None,
+            first: 0,
             parallelism: None,
             is_suspended: false,
             is_over: false,
@@ -187,6 +190,7 @@ impl TableRow for MpiSet {
         Some(Self(Workload {
             // As Kubernetes defaults it.
             count: whole(Some(spec.replicas.unwrap_or(1))),
+            first: whole(spec.ordinals.as_ref().and_then(|of| of.start)).unwrap_or_default(),
             subdomain: service.map(Into::into).or(read.subdomain),
             ..read
         }))

@@ -501,3 +501,15 @@ fn objects_that_were_changed_are_restored() {
     world.job("w2", "worker", &[], &indexed(1));
     world.expect(&["patch configmaps c-mpi", "patch services c"]);
 }
+
+#[test]
+fn workers_are_counted_from_the_first_ordinal() {
+    let mut world = World::launched(&[]);
+    let spec = json!({"replicas": 2, "serviceName": "c", "ordinals": {"start": 9}});
+    world.set("w", &spec).worker("w", 9, true).worker("w", 10, true);
+    let mut world = world.with_objects();
+    let name = |index: u32| format!("w-{index}.c.ns.svc.cluster.local slots=1\n");
+    assert_eq!(world.data(HOSTFILE), name(9) + &name(10));
+    assert!(!world.records("c", "w", 10).lifts(), "w-10 has no record");
+    assert!(world.records("c", "w", 11).lifts());
+}
