@@ -28,6 +28,9 @@ pub(crate) struct Container<'a> {
     /// Its arguments; `None` for absent and for null.
     #[serde(default)]
     pub args: Option<Vec<IgnoredAny>>,
+    /// What it requests and may use.
+    #[serde(borrow, default)]
+    pub resources: Option<&'a RawValue>,
     /// Its environment; `None` for absent and for null.
     #[serde(borrow, default)]
     pub env: Option<Vec<Variable<'a>>>,

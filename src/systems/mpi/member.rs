@@ -20,6 +20,10 @@ use crate::systems::policy::Policy;
 use crate::view::{ControllerState, View};
 use crate::wire::TextMap;
 
+/// The amounts that the QoS class of a pod depends on.
+const RESOURCES: [(&str, &str); 4] =
+    [("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory")];
+
 /// Where the init container finds the Secret and puts the copies.
 const SECRET_DIR: &str = "/stowplan/secret";
 const MEMORY_DIR: &str = "/stowplan/ssh";
@@ -187,16 +191,12 @@ impl<'m> Member<'m> {
         changes.push(self.mount(keys::SSH_DIR, keys::MEMORY_VOLUME, Some(KEYS_PART), ssh_dir));
     }
 
-    /// The init container that copies the keys. Its requests are small, and a pod's are those of its
-    /// largest init container or of all its containers: a quota that lets the pod in lets it in too.
+    /// The init container that copies the keys. It requests what the container does: a pod requests as much
+    /// as its largest init container or all of its containers, so neither that nor its QoS class changes.
     fn copying(&self) -> Value {
         let container = self.container();
         let mut fields = json!({
             "command": ["/bin/sh", "-ec", COPY],
-            "resources": {
-                "requests": {"cpu": "10m", "memory": "16Mi"},
-                "limits": {"cpu": "100m", "memory": "64Mi"},
-            },
             "volumeMounts": [
                 {"mountPath": SECRET_DIR, "name": keys::SECRET_VOLUME, "readOnly": true},
                 {"mountPath": MEMORY_DIR, "name": keys::MEMORY_VOLUME},
@@ -212,6 +212,14 @@ impl<'m> Member<'m> {
         let context = container.security_context.map(|raw| serde_json::from_str(raw.get()));
         if let Some(Ok(context @ Value::Object(_))) = context {
             fields["securityContext"] = context;
+        }
+        let resources = container.resources.map(|raw| serde_json::from_str::<Value>(raw.get()));
+        if let Some(Ok(resources)) = resources {
+            for (of, name) in RESOURCES {
+                if let Some(amount) = resources[of].get(name).filter(|amount| !amount.is_null()) {
+                    fields["resources"][of][name] = amount.clone();
+                }
+            }
         }
         fields
     }
