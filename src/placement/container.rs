@@ -1,7 +1,7 @@
 //! The containers and volumes of a pod. They are decoded only for a system that changes them: nearly no
 //! decision needs them, and they are most of a pod's bytes.
 
-use serde::de::{Error as _, IgnoredAny};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -26,8 +26,8 @@ pub(crate) struct Container<'a> {
     #[serde(borrow, default)]
     pub command: Option<Vec<Text<'a>>>,
     /// Its arguments; `None` for absent and for null.
-    #[serde(default)]
-    pub args: Option<Vec<IgnoredAny>>,
+    #[serde(borrow, default)]
+    pub args: Option<Vec<Text<'a>>>,
     /// What it requests and may use.
     #[serde(borrow, default)]
     pub resources: Option<&'a RawValue>,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::keys;
 use super::request::{Implementation, Request, Role};
-use super::server;
+use super::server::Server;
 use super::{NAME, config, container};
 use crate::placement::container::{Container, Mount, Parts, User, Volume};
 use crate::placement::intent::{Change, ContainerChange, Intent};
@@ -18,7 +18,7 @@ use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::systems::Outcome;
 use crate::systems::policy::Policy;
 use crate::view::{ControllerState, View};
-use crate::wire::TextMap;
+use crate::wire::{Text, TextMap};
 
 /// The amounts that the QoS class of a pod depends on.
 const RESOURCES: [(&str, &str); 4] =
@@ -67,7 +67,7 @@ struct Member<'m> {
     parts: Parts<'m>,
     /// The index of the container that runs `mpirun` or the ssh server.
     index: usize,
-    user: User,
+    server: Server,
 }
 
 impl<'m> Member<'m> {
@@ -105,10 +105,19 @@ impl<'m> Member<'m> {
             ));
         }
         let index = container::choose(request, parts.containers.iter().map(|of| of.name.as_str()))?;
-        let user = parts.user(&parts.containers[index]).map_err(|error| {
+        let container = &parts.containers[index];
+        let user = parts.user(container).map_err(|error| {
             unusable(format!("the pod cannot be read: {error}"), "mend the pod")
         })?;
-        Ok(Self { pod, request, policy, parts, index, user })
+        let command = [&container.command, &container.args].into_iter().flatten().flatten();
+        let server = Server::new(user, command.map(Text::as_str));
+        let member = Self { pod, request, policy, parts, index, server };
+        member.check()?;
+        Ok(member)
+    }
+
+    fn port(&self) -> u16 {
+        self.server.port(self.request, self.policy)
     }
 
     fn join(&self, outcome: &mut Outcome, view: &View) {
@@ -141,6 +150,13 @@ impl<'m> Member<'m> {
             }
         };
         outcome.warnings.extend(absent.map(|text| Warning::new(keys::CLUSTER, text)));
+        if *role == Role::Worker && self.server.is_port_guessed(self.request, self.policy) {
+            let text = format!(
+                "is missing beside a server of the author's: it is expected on port {}; write the port on which it listens",
+                self.port()
+            );
+            outcome.warnings.push(Warning::new(keys::SSH_PORT, &text));
+        }
         if self.pod.node_name.is_some() && *role == Role::Worker {
             let text = "spec.nodeName bypasses the scheduler";
             outcome.warnings.push(Warning::new(keys::CLUSTER, text));
@@ -321,12 +337,8 @@ impl<'m> Member<'m> {
     /// The ssh server of a worker without a command of its own, and the probe that the launcher's gate
     /// waits for.
     fn add_server(&self, changes: &mut Vec<(&'static str, Change)>) {
-        let container = self.container();
-        let is_empty = |list: Option<usize>| list.unwrap_or_default() == 0;
-        let is_default = is_empty(container.command.as_ref().map(Vec::len))
-            && is_empty(container.args.as_ref().map(Vec::len));
-        let port = server::port(self.request.ssh_port(self.policy), self.user, !is_default);
-        if is_default && self.user != User::Other {
+        let is_default = !self.server.has_command;
+        if is_default && self.server.user != User::Other {
             let run = ContainerChange::Mount {
                 volume: keys::MEMORY_VOLUME,
                 part: Some(RUN_PART),
@@ -335,12 +347,12 @@ impl<'m> Member<'m> {
             changes.push((keys::SSH_DIR, self.change(run)));
         }
         if is_default {
-            let command = server::command(self.request, self.user, self.policy);
+            let command = self.server.command(self.request, self.policy);
             changes.push((keys::ROLE, self.change(ContainerChange::Command(command))));
         }
-        let is_probed = container.readiness_probe.is_some_and(|probe| probe.get() != "null");
-        if !is_probed {
-            let probe = json!({"tcpSocket": {"port": port}, "periodSeconds": 2});
+        let probe = self.container().readiness_probe;
+        if probe.is_none_or(|probe| probe.get() == "null") {
+            let probe = json!({"tcpSocket": {"port": self.port()}, "periodSeconds": 2});
             changes.push((keys::ROLE, self.change(ContainerChange::ReadinessProbe(probe))));
         }
     }
@@ -403,5 +415,6 @@ fn check_owner(metadata: &Metadata<'_>, role: Role) -> Result<(), Finding> {
     Err(Finding::new(Reason::InvalidMpi, keys::ROLE, problem, remedy))
 }
 
+mod checks;
 #[cfg(test)]
 mod tests;

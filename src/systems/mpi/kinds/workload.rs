@@ -11,7 +11,7 @@ use crate::systems::mpi::container;
 use crate::systems::mpi::keys::CLEANED_AFTER;
 use crate::systems::mpi::request::Request;
 use crate::systems::mpi::resources::JOB;
-use crate::systems::mpi::server;
+use crate::systems::mpi::server::Server;
 use crate::systems::policy::Policy;
 use crate::view::index::Sets;
 use crate::view::resource::STATEFUL_SET;
@@ -48,10 +48,8 @@ pub(crate) struct Workload {
     pub subdomain: Option<Box<str>>,
     /// The name of the container that runs `mpirun` or the ssh server.
     pub container: Box<str>,
-    /// The user of the container that runs `mpirun` or the ssh server.
-    pub user: User,
-    /// Whether that container has a command or arguments of its own.
-    pub has_command: bool,
+    /// The ssh server of that container.
+    pub server: Server,
 }
 
 impl Workload {
@@ -62,7 +60,7 @@ impl Workload {
 
     /// The port of its ssh servers, if it makes workers.
     pub(crate) fn port(&self, policy: &Policy) -> u16 {
-        server::port(self.request.ssh_port(policy), self.user, self.has_command)
+        self.server.port(&self.request, policy)
     }
 
     /// Reads what the workloads have in common: `template` is the metadata of the pods. `None`: the
@@ -83,7 +81,7 @@ impl Workload {
         let of_pod = spec.security_context.as_ref();
         let user = own.and_then(|of| of.run_as_user).or_else(|| of_pod?.run_as_user);
         let is_other = own.and_then(|of| of.run_as_non_root).or_else(|| of_pod?.run_as_non_root);
-        let is_set = |list: &Option<Vec<String>>| list.as_ref().is_some_and(|of| !of.is_empty());
+        let command = [&container.command, &container.args].into_iter().flatten().flatten();
         let text =
             |text: &Option<String>| text.as_deref().filter(|of| !of.is_empty()).map(Into::into);
         Some(Self {
@@ -100,8 +98,7 @@ impl Workload {
             hostname: text(&spec.hostname),
             subdomain: text(&spec.subdomain),
             container: (*container.name).into(),
-            user: User::of(user, is_other),
-            has_command: is_set(&container.command) || is_set(&container.args),
+            server: Server::new(User::of(user, is_other), command.map(String::as_str)),
         })
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::simulation::{CONTROLLER, Outcome, Simulation};
-use crate::systems::mpi::config::HOSTFILE;
+use crate::systems::mpi::config::{HOSTFILE, SSH_CONFIG};
 use crate::systems::mpi::keys::{CLEANED_AFTER, GATE, KEY_STATE};
 use crate::systems::plan::{Confirmation, IfTaken};
 use crate::systems::test_objects;
@@ -361,6 +361,18 @@ fn workers_of_a_stateful_set_have_the_names_of_its_own_service() {
     world.records("c", "mpi-workers", 2).expect(&[]).expect_events(&["NoDnsNames Pod launch-x"]);
     assert!(world.note("NoDnsNames").contains("Service mpi-workers must exist"));
     world.records("mpi-workers", "mpi-workers", 2).expect(&["patch pods launch-x"]);
+}
+
+#[test]
+fn ssh_asks_the_port_that_the_command_of_the_workers_gives() {
+    let mut with = indexed(1);
+    let container =
+        json!({"name": "a", "command": ["/usr/sbin/sshd", "-D"], "args": ["-p", "2200"]});
+    with["spec"]["template"] = json!({"spec": {"containers": [container]}});
+    let mut world = World::launched(&[]);
+    world.job("w", "worker", &[], &with);
+    let world = world.with_objects();
+    assert!(world.data(SSH_CONFIG).contains("  Port 2200\n"), "{}", world.data(SSH_CONFIG));
 }
 
 #[test]
