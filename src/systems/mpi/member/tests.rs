@@ -9,7 +9,7 @@ fn admit(annotations: &[(&str, &str)], view: &View, policy: &str) -> Outcome {
         json!({"apiVersion": version, "kind": kind, "name": "w", "uid": "w", "controller": true});
     let mut pod = json!({
         "metadata": {"annotations": {"mpi.stowplan.dev/cluster": "c"}, "ownerReferences": [owner]},
-        "spec": {"containers": [{"name": "main", "securityContext": {"runAsUser": 1000}}]},
+        "spec": {"containers": [{"name": "main", "securityContext": {"runAsUser": 0}}]},
     });
     for (key, value) in annotations {
         pod["metadata"]["annotations"][format!("mpi.stowplan.dev/{key}")] = json!(value);
