@@ -32,7 +32,8 @@ const MEMORY_DIR: &str = "/stowplan/ssh";
 const KEYS_PART: &str = "keys";
 const RUN_PART: &str = "run";
 
-/// The copies of the keys belong to the user that runs the script, and others have no access.
+/// The copies of the keys belong to the user that runs the script, and others have no access. Programs that
+/// run ssh by themselves find its options beside the keys.
 const COPY: &str = "\
 umask 077
 cd /stowplan/ssh
@@ -42,7 +43,8 @@ chmod 755 run
 cp /stowplan/secret/ssh-privatekey keys/id_ed25519
 cp /stowplan/secret/ssh-publickey keys/id_ed25519.pub
 cp /stowplan/secret/ssh-publickey keys/authorized_keys
-chmod 600 keys/id_ed25519 keys/id_ed25519.pub keys/authorized_keys
+echo 'Include /etc/mpi/ssh_config' > keys/config
+chmod 600 keys/id_ed25519 keys/id_ed25519.pub keys/authorized_keys keys/config
 ";
 
 /// Decides the changes to a pod.
