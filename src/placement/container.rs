@@ -28,6 +28,9 @@ pub(crate) struct Container<'a> {
     /// Its arguments; `None` for absent and for null.
     #[serde(borrow, default)]
     pub args: Option<Vec<Text<'a>>>,
+    /// The ports that it declares; `None` for absent and for null.
+    #[serde(default)]
+    pub ports: Option<Vec<Port>>,
     /// What it requests and may use.
     #[serde(borrow, default)]
     pub resources: Option<&'a RawValue>,
@@ -43,6 +46,18 @@ pub(crate) struct Container<'a> {
     /// Its security context.
     #[serde(borrow, default)]
     pub security_context: Option<&'a RawValue>,
+}
+
+/// A port of a container.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Port {
+    /// The port in the network of the pod.
+    #[serde(default)]
+    pub container_port: Option<i64>,
+    /// The port of the node.
+    #[serde(default)]
+    pub host_port: Option<i64>,
 }
 
 /// A variable of the environment of a container.
@@ -146,6 +161,8 @@ pub(crate) struct Parts<'a> {
     pub subdomain: Option<Text<'a>>,
     /// `spec.hostNetwork`.
     pub host_network: bool,
+    /// `spec.dnsPolicy`, unless empty.
+    pub dns_policy: Option<Text<'a>>,
     /// `spec.dnsConfig`, with its searches; `None` for absent and for null.
     pub dns_config: Option<DnsConfig<'a>>,
     run_as_user: Option<i64>,
@@ -191,6 +208,7 @@ impl<'a> Parts<'a> {
             hostname: text(members.hostname)?,
             subdomain: text(members.subdomain)?,
             host_network: decode_member(members.host_network)?.unwrap_or_default(),
+            dns_policy: text(members.dns_policy)?,
             dns_config: decode_member(members.dns_config)?,
             run_as_user,
             run_as_non_root,

@@ -135,6 +135,8 @@ pub struct Members<'a> {
     pub containers: Option<&'a RawValue>,
     /// A pod's `dnsConfig`.
     pub dns_config: Option<&'a RawValue>,
+    /// A pod's `dnsPolicy`.
+    pub dns_policy: Option<&'a RawValue>,
     /// A pod's `hostNetwork`.
     pub host_network: Option<&'a RawValue>,
     /// A pod's `hostname`.
@@ -173,6 +175,7 @@ impl<'a> Members<'a> {
             "affinity" => &mut self.affinity,
             "containers" => &mut self.containers,
             "dnsConfig" => &mut self.dns_config,
+            "dnsPolicy" => &mut self.dns_policy,
             "hostNetwork" => &mut self.host_network,
             "hostname" => &mut self.hostname,
             "initContainers" => &mut self.init_containers,

@@ -1,6 +1,8 @@
 //! Merges changes of names, volumes and containers. Volumes, variables, mounts and init containers of an
 //! earlier round are recognized by their names.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -100,7 +102,7 @@ pub(super) fn add<'i>(
                 Ok(())
             }
             Change::Container { index, change } => match parts.containers.get(*index) {
-                Some(container) => change_container(container, *index, change, editor),
+                Some(container) => change_container(container, *index, intent.key, change, editor),
                 None => Ok(()),
             },
             _ => Ok(()),
@@ -112,7 +114,7 @@ pub(super) fn add<'i>(
 }
 
 /// A conflict: the problem and the remedy.
-type Conflict = (String, &'static str);
+type Conflict = (String, Cow<'static, str>);
 
 fn set_name<'i>(
     present: Option<&str>,
@@ -124,7 +126,7 @@ fn set_name<'i>(
         Some(present) if present == name => Ok(()),
         Some(present) => Err((
             format!("spec.{field} is {} and would become {}", quoted(present), quoted(name)),
-            "remove the field from the pod template: stowplan sets it",
+            "remove the field from the pod template: stowplan sets it".into(),
         )),
         None => {
             editor.set(&[Member("spec"), Member(field)], name);
@@ -152,7 +154,7 @@ fn add_search<'i>(
     if present.len() >= MOST_SEARCHES || characters + domain.len() > MOST_SEARCH_CHARACTERS {
         return Err((
             format!("spec.dnsConfig.searches has no room for {domain}"),
-            "remove search domains that the pod does not need",
+            "remove search domains that the pod does not need".into(),
         ));
     }
     editor.append(&[Member("spec"), Member("dnsConfig"), Member("searches")], domain);
@@ -162,6 +164,7 @@ fn add_search<'i>(
 fn change_container<'i>(
     container: &Container<'_>,
     index: usize,
+    key: &str,
     change: &'i ContainerChange,
     editor: &mut Editor<'i>,
 ) -> Result<(), Conflict> {
@@ -185,7 +188,8 @@ fn change_container<'i>(
                             .map_or_else(String::new, |of| format!(" to {}", quoted(of.as_str()))),
                         quoted(value)
                     ),
-                    "remove the variable from the container",
+                    format!("remove the variable from the container: {key} decides what it says")
+                        .into(),
                 )),
             }
         }
@@ -206,7 +210,7 @@ fn change_container<'i>(
                         quoted(container.name.as_str()),
                         quoted(own.name.as_str())
                     ),
-                    "mount that volume at another path",
+                    "mount that volume at another path".into(),
                 )),
             }
         }

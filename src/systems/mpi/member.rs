@@ -89,13 +89,6 @@ impl<'m> Member<'m> {
         let parts = Parts::decode(pod).map_err(|error| {
             unusable(format!("the pod cannot be read: {error}"), "mend the pod")
         })?;
-        if parts.host_network {
-            return Err(unusable(
-                "the pod has hostNetwork, where ssh servers would share the ports of their nodes"
-                    .to_owned(),
-                "remove hostNetwork: the pods of a cluster reach each other by their own names",
-            ));
-        }
         let os = pod
             .node_selector
             .as_ref()
@@ -287,41 +280,46 @@ impl<'m> Member<'m> {
 
     fn add_variables(&self, changes: &mut Vec<(&'static str, Change)>) {
         let Request { role, implementation, .. } = self.request;
-        let mut variables = vec![("K_MPI_JOB_ROLE", role.as_str().to_owned())];
+        let mut variables = vec![(keys::ROLE, "K_MPI_JOB_ROLE", role.as_str().to_owned())];
         if *role == Role::Launcher {
             variables.extend(self.launching(*implementation));
         }
-        for (name, value) in variables {
-            let change = self.change(ContainerChange::Variable { name, value });
-            changes.push((keys::IMPLEMENTATION, change));
+        for (key, name, value) in variables {
+            changes.push((key, self.change(ContainerChange::Variable { name, value })));
         }
     }
 
     /// The variables by which a launcher finds the hostfile and reaches the workers. Each version of Open
-    /// MPI ignores the names of the other one: ORTE is that of version 4, PRRTE that of version 5.
-    fn launching(&self, implementation: Implementation) -> Vec<(&'static str, String)> {
+    /// MPI ignores the names of the other one: ORTE is that of version 4, PRRTE that of version 5. Each is
+    /// with the annotation by which an author says the same.
+    fn launching(
+        &self,
+        implementation: Implementation,
+    ) -> Vec<(&'static str, &'static str, String)> {
+        use keys::{CLUSTER, IMPLEMENTATION, SLOTS, SSH_PORT};
         let hostfile = format!("{}/{}", keys::CONFIG_DIR, config::HOSTFILE);
         let options = config::ssh_option();
         let slots = self.request.slots.unwrap_or(1).to_string();
         let mut variables = match implementation {
             Implementation::OpenMpi => vec![
-                ("OMPI_MCA_orte_keep_fqdn_hostnames", "true".to_owned()),
-                ("OMPI_MCA_orte_default_hostfile", hostfile.clone()),
-                ("OMPI_MCA_plm_rsh_args", options.clone()),
-                ("OMPI_MCA_orte_set_default_slots", slots.clone()),
-                ("PRTE_MCA_prte_keep_fqdn_hostnames", "false".to_owned()),
-                ("PRTE_MCA_prte_default_hostfile", hostfile),
-                ("PRTE_MCA_plm_ssh_args", options),
-                ("PRTE_MCA_prte_set_default_slots", slots),
+                (IMPLEMENTATION, "OMPI_MCA_orte_keep_fqdn_hostnames", "true".to_owned()),
+                (CLUSTER, "OMPI_MCA_orte_default_hostfile", hostfile.clone()),
+                (SSH_PORT, "OMPI_MCA_plm_rsh_args", options.clone()),
+                (SLOTS, "OMPI_MCA_orte_set_default_slots", slots.clone()),
+                (IMPLEMENTATION, "PRTE_MCA_prte_keep_fqdn_hostnames", "false".to_owned()),
+                (CLUSTER, "PRTE_MCA_prte_default_hostfile", hostfile),
+                (SSH_PORT, "PRTE_MCA_plm_ssh_args", options),
+                (SLOTS, "PRTE_MCA_prte_set_default_slots", slots),
             ],
             Implementation::Intel => vec![
-                ("I_MPI_HYDRA_HOST_FILE", hostfile),
-                ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", options),
-                ("I_MPI_PERHOST", slots),
+                (CLUSTER, "I_MPI_HYDRA_HOST_FILE", hostfile),
+                (SSH_PORT, "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", options),
+                (SLOTS, "I_MPI_PERHOST", slots),
             ],
-            Implementation::Mpich => {
-                vec![("HYDRA_HOST_FILE", hostfile), ("HYDRA_LAUNCHER_EXTRA_ARGS", options)]
-            }
+            Implementation::Mpich => vec![
+                (CLUSTER, "HYDRA_HOST_FILE", hostfile),
+                (SSH_PORT, "HYDRA_LAUNCHER_EXTRA_ARGS", options),
+            ],
         };
         // A launcher that runs no ranks needs no GPU; one whose author asks for some keeps them.
         let asks = |name: &str| {
@@ -329,9 +327,8 @@ impl<'m> Member<'m> {
         };
         if !self.request.launcher_as_worker {
             let hidden = ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"];
-            variables.extend(
-                hidden.into_iter().filter(|name| !asks(name)).map(|name| (name, String::new())),
-            );
+            let hidden = hidden.into_iter().filter(|name| !asks(name));
+            variables.extend(hidden.map(|name| (keys::LAUNCHER_AS_WORKER, name, String::new())));
         }
         variables
     }

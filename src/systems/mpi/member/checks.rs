@@ -5,9 +5,13 @@ use crate::placement::container::User;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::systems::mpi::keys;
 use crate::systems::mpi::request::Role;
+use crate::systems::mpi::server;
 
 /// The home directory of root.
 const ROOT_HOME: &str = "/root";
+
+/// The policy with which pods with hostNetwork know the names of Services.
+const HOST_NETWORK_DNS: &str = "ClusterFirstWithHostNet";
 
 impl Member<'_> {
     /// Checks what the pod says beside its annotations.
@@ -16,10 +20,10 @@ impl Member<'_> {
     /// Why ssh would fail.
     pub(super) fn check(&self) -> Result<(), Finding> {
         self.check_directory()?;
-        match self.request.role {
-            Role::Worker => self.check_port(),
-            Role::Launcher => Ok(()),
+        if self.request.role == Role::Worker {
+            self.check_port()?;
         }
+        if self.parts.host_network { self.check_network() } else { Ok(()) }
     }
 
     /// Checks that the user can read the keys: only root can look into its home directory.
@@ -55,6 +59,52 @@ impl Member<'_> {
             keys::SSH_PORT,
             format!("is {asked}, and the command of {} gives sshd the port {first}", self.named()),
             "write the port of the command, or remove the annotation",
+        ))
+    }
+
+    /// Checks a pod with hostNetwork: it must know the names of the cluster, and the port of its server
+    /// must be free on its node.
+    fn check_network(&self) -> Result<(), Finding> {
+        let policy = self.parts.dns_policy.as_ref().map_or("ClusterFirst", |of| of.as_str());
+        if policy != HOST_NETWORK_DNS {
+            return Err(Finding::new(
+                Reason::InvalidMpi,
+                keys::CLUSTER,
+                format!(
+                    "the pod has hostNetwork and the dnsPolicy {}, so it does not know the names of the cluster",
+                    quoted(policy)
+                ),
+                format!("write dnsPolicy: {HOST_NETWORK_DNS}"),
+            ));
+        }
+        if self.request.role == Role::Launcher {
+            return Ok(());
+        }
+        let port = self.port();
+        if port == server::SSH {
+            return Err(Finding::new(
+                Reason::InvalidMpi,
+                keys::SSH_PORT,
+                "the port is 22, which a pod with hostNetwork shares with the ssh server of its node",
+                "write another port, and declare it in the container's ports as hostPort",
+            ));
+        }
+        let is_port = |own: Option<i64>| own == Some(i64::from(port));
+        // Where hostPort is missing, Kubernetes sets it in a pod with hostNetwork.
+        let mut declared = self.container().ports.iter().flatten();
+        if declared.any(|of| {
+            is_port(of.container_port) && of.host_port.is_none_or(|own| is_port(Some(own)))
+        }) {
+            return Ok(());
+        }
+        Err(Finding::new(
+            Reason::InvalidMpi,
+            keys::SSH_PORT,
+            format!(
+                "the pod has hostNetwork, and {} does not declare the port {port} of its ssh server, so two of them may be on one node",
+                self.named()
+            ),
+            format!("write containerPort: {port} and hostPort: {port} in the container's ports"),
         ))
     }
 
