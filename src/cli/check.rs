@@ -295,9 +295,8 @@ fn read(arguments: &Arguments) -> anyhow::Result<Read> {
         })
         .map(Workload::api_resource)
         .collect();
-    let needs_all = |kind: &Kind| {
-        matches!(kind, Kind::Node | Kind::OfSystem(CheckedKind { needs_all_pods: true, .. }))
-    };
+    let needs_all =
+        |kind: &Kind| !matches!(kind, Kind::OfSystem(CheckedKind { needs_all_pods: false, .. }));
     let part = Part {
         namespace: given,
         all: arguments.all_namespaces,

@@ -284,6 +284,9 @@ pub(crate) const STAY: &[Check] =
 pub(crate) const JOIN: &[Check] =
     &[cordoned, tainted, node_selector, node_affinity, volume, too_many_pods, insufficient];
 
+/// The checks for what other pods leave of a node.
+pub(crate) const ROOM: &[Check] = &[too_many_pods, insufficient];
+
 /// The scheduler's checks for any pod, except those for resources and volumes.
 pub(crate) const SCHEDULER: &[Check] =
     &[not_ready, cordoned, tainted, node_selector, node_affinity];

@@ -100,15 +100,18 @@ fn report_rest(
     eligible: &[&str],
 ) {
     let scheduler = scheduler_name(pod);
-    let by_scheduler = format!("resources, volumes and ports are {scheduler}'s business");
     if diagnosis.scheduler.is_none() {
-        return diagnosis.report("no scheduler has looked at it yet", by_scheduler);
+        let remedy = format!("wait, or see that {scheduler} runs");
+        return diagnosis.report("no scheduler has looked at it yet", remedy);
     }
     let near = nodes_of_mates(pod, name, context);
     let left: Vec<&str> = match &near {
         Some(near) => eligible.iter().copied().filter(|node| near.contains(node)).collect(),
         None => eligible.to_vec(),
     };
+    if let Some((what, remedy)) = lack_of_room(pod, context, &left) {
+        return diagnosis.report(what, remedy);
+    }
     let is_placed = annotation(&pod.metadata, record::KEY).is_some();
     if is_placed && !left.is_empty() && left.len() < context.cluster.candidates().count() {
         diagnosis.report(
@@ -119,9 +122,31 @@ fn report_rest(
             "free there what the scheduler names (resources, volumes, ports), or relax what was decided",
         );
     } else {
-        diagnosis
-            .report("nothing that stowplan knows of: see what the scheduler says", by_scheduler);
+        diagnosis.report(
+            "nothing that stowplan knows of: see what the scheduler says",
+            "free on a node what it names (resources, volumes, ports), or add a node",
+        );
     }
+}
+
+/// Returns what the nodes lack, with the remedy, if none of them has room for the pod.
+fn lack_of_room(
+    pod: &Pod,
+    context: &Context<'_>,
+    nodes: &[&str],
+) -> Option<(String, &'static str)> {
+    let needs = pod.spec.as_ref().map(PodNeeds::of_spec)?;
+    let lack = |node: &&str| {
+        let question = Question::new(context.cluster.candidate(node)?, &needs);
+        Some(format!("node {node} {}", first_obstacle(&question, fit::ROOM)?))
+    };
+    let lacks: Vec<String> = nodes.iter().map(lack).collect::<Option<_>>()?;
+    let remedy = match &*lacks {
+        [] => return None,
+        [_] => "free room on it, add a node, or let the pod request less",
+        _ => "free or add a node, or let the pod request less",
+    };
+    Some((some(&lacks), remedy))
 }
 
 /// The nodes of the pods that the pod must be with. `None`: it has no such term, or no such pod has a

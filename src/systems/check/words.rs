@@ -38,6 +38,7 @@ pub(crate) fn node_remedy(obstacle: &Obstacle<'_>, node: &str) -> String {
     match obstacle {
         Obstacle::Cordoned => format!("kubectl uncordon {node}"),
         Obstacle::NoHostname => format!("kubectl label node {node} {HOSTNAME}={node}"),
+        full if full.is_lack_of_capacity() => "free or add a node".to_owned(),
         _ => format!("kubectl describe node {node}"),
     }
 }

@@ -20,7 +20,7 @@ pub(super) const KIND: &str = "MpiCluster";
 pub(super) const KINDS: &[CheckedKind] = &[CheckedKind {
     names: &["mpi", "mpicluster", "mpiclusters"],
     missing: "MPI cluster",
-    needs_all_pods: false,
+    needs_all_pods: true,
     check: diagnose,
     find_all: |context, namespace| {
         let clusters = context.cluster.view.mpi_clusters();
@@ -49,6 +49,11 @@ fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     };
     if let Some(problem) = cluster.problem() {
         diagnosis.report(problem.to_string(), problem.remedy());
+    }
+    for (name, of) in cluster.of_role(Role::Launcher) {
+        if of.is_suspended && !of.is_over {
+            report_suspended(&mut diagnosis, name);
+        }
     }
     let is_used = !hosts.is_empty();
     if is_used && context.cluster.knows("Service") && view.cluster_service(key).is_none() {
@@ -117,12 +122,7 @@ fn diagnose_worker(
         let mut part = Diagnosis::new("Pod", &name);
         match find_unplaced(context, &cluster.name, worker) {
             Some(pod) => report_unplaced(&mut part, pod, of, context),
-            None if of.is_suspended => {
-                part.report(
-                    format!("its Job {} is suspended", workload.name),
-                    format!("kubectl patch job {} -n {namespace} -p '{{\"spec\":{{\"suspend\":false}}}}'", workload.name),
-                );
-            }
+            None if of.is_suspended => report_suspended(&mut part, workload),
             None => part.report(
                 "there is no such pod",
                 format!("kubectl describe {}/{} -n {namespace}", of.resource.plural, workload.name),
@@ -146,13 +146,18 @@ fn diagnose_worker(
                 "its name {} has no DNS record in Service {}",
                 worker.host.hostname, worker.host.service
             ),
-            format!(
-                "kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={}: the Service must select the pod, and the pod must have an address",
-                worker.host.service
-            ),
+            cluster.record_remedy(worker),
         );
     }
     part
+}
+
+/// Reports a Job that makes no pods until somebody resumes it.
+fn report_suspended(diagnosis: &mut Diagnosis, Name { namespace, name }: &Name) {
+    diagnosis.report(
+        format!("Job {name} is suspended"),
+        format!("unless a queue resumes it: kubectl patch job {name} -n {namespace} -p '{{\"spec\":{{\"suspend\":false}}}}'"),
+    );
 }
 
 fn report_node(part: &mut Diagnosis, context: &Context<'_>, node: &str, pod: &Name) {

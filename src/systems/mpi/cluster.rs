@@ -258,6 +258,30 @@ impl<'v> Cluster<'v> {
         workload.subdomain.as_deref().unwrap_or(&self.name.name).to_owned()
     }
 
+    /// The workloads whose pods have their names in another Service than the one that stowplan makes.
+    pub(crate) fn elsewhere(&self) -> impl Iterator<Item = (&'v Name, &'v Workload, &'v str)> {
+        let all = self.workloads.iter();
+        all.filter_map(|(name, of)| Some((*name, *of, of.subdomain.as_deref()?)))
+            .filter(|(_, _, service)| *service != &*self.name.name)
+    }
+
+    /// Returns what to do about a worker without a DNS record.
+    pub(crate) fn record_remedy(&self, worker: &Worker<'_, '_>) -> String {
+        let (service, (name, of)) = (&worker.host.service, worker.workload);
+        let Name { namespace, name: own } = &self.name;
+        if **service != **own {
+            return format!(
+                "create {} {} again with {}: {own}, the Service that stowplan makes; or make Service {service} with clusterIP None, selecting the workers",
+                of.resource.kind,
+                name.name,
+                service_field(of.resource)
+            );
+        }
+        format!(
+            "kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={service}: the Service must select the pod, and the pod must have an address"
+        )
+    }
+
     /// The values of its ConfigMap.
     ///
     /// # Errors
@@ -325,6 +349,11 @@ impl<'v> Cluster<'v> {
             })
             .collect()
     }
+}
+
+/// Returns the field that names the Service of a workload's pods.
+pub(crate) fn service_field(resource: Resource) -> &'static str {
+    if resource == STATEFUL_SET { "serviceName" } else { "subdomain in its pod template" }
 }
 
 /// The hostname of a worker. StatefulSets and Indexed Jobs give it to their pods.

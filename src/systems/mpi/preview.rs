@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::NAME;
 use super::check::KIND;
-use super::cluster::{Cluster, Problem, reason};
+use super::cluster::{Cluster, Problem, reason, service_field};
 use super::config::HOSTFILE;
 use super::keys::ROLE;
 use super::kinds::MpiView as _;
@@ -75,6 +75,17 @@ fn preview(cluster: &Cluster<'_>, view: &View, policy: &Policy, now: Timestamp) 
                 ),
             },
         );
+    }
+    for (name, of, service) in cluster.elsewhere() {
+        text.push(format!(
+            "the pods of {} {} have their names in Service {service}, which stowplan does not make",
+            of.resource.kind, name.name
+        ));
+        text.push(format!(
+            "  write {}: {}, the Service that it makes; or make Service {service} with clusterIP None",
+            service_field(of.resource),
+            cluster.name.name
+        ));
     }
     match &problem {
         None => {}

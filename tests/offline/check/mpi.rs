@@ -105,6 +105,20 @@ fn each_worker_that_cannot_be_reached_says_why() {
     let mut none = cluster(Vec::new(), &[]);
     none[1]["spec"]["replicas"] = json!(0);
     found.add("scaled to 0", &none, "mpi/pi");
+    let waiting = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled",
+        "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available"}]});
+    let request = json!({"resources": {"requests": {"cpu": "3"}}, "name": "main"});
+    let waiting =
+        with(worker(2, &waiting), &json!({"spec": {"nodeName": null, "containers": [request]}}));
+    let mut full = cluster([&workers[..2], &[waiting]].concat(), &RECORDS);
+    full[0]["status"]["allocatable"] = json!({"cpu": "2", "memory": "8Gi", "pods": "9"});
+    found.add("a worker without room", &full, "mpi/pi");
+    let mut suspended = cluster(workers.clone(), &RECORDS);
+    suspended[2]["spec"]["suspend"] = json!(true);
+    found.add("the launcher is suspended", &suspended, "mpi/pi");
+    let mut elsewhere = cluster(workers.clone(), &[]);
+    elsewhere[1]["spec"]["serviceName"] = json!("ring");
+    found.add("the names are in another Service", &elsewhere, "mpi/pi");
     let mut objects = cluster(workers, &RECORDS);
     objects.retain(|object| object["kind"] != "StatefulSet");
     found.add("no workload", &objects, "mpi/pi");

@@ -60,7 +60,7 @@ pub(crate) async fn a_full_host_gets_free_capacity(world: Arc<World>) -> Result<
     space.node_of_new(&requesting(pod("filler", &there), "12")).await?;
     space.pending(&requesting(at_host(&nodes[0]), "12")).await?;
     let remedy = remedy(&space, "pod/p", &nodes[0]).await?;
-    ensure!(remedy.starts_with("free there what the scheduler names"), "{remedy}");
+    ensure!(remedy.starts_with("free room on it"), "{remedy}");
     space.delete("filler").await?;
     runs_on(&space, &nodes[0]).await
 }

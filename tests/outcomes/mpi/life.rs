@@ -100,7 +100,7 @@ pub(crate) async fn an_indexed_job_that_is_suspended_and_resumed(world: Arc<Worl
     // The launcher's implementation decides its form, once the launcher is known.
     let (file, hosts) = (async || space.file("c", "hostfile").await, host(0) + &host(1));
     settled("the hostfile of MPICH", file, |file| *file == hosts).await?;
-    space.check_says("c", "its Job w is suspended").await?;
+    space.check_says("c", "Job w is suspended").await?;
 
     space.change::<Job>("w", json!({"spec": {"suspend": false}})).await?;
     space.workers_run("c", 2).await?;

@@ -46,10 +46,11 @@ impl<'v> Planner<'v> {
         let Some(first) = nameless.next().filter(|_| workers.iter().all(Worker::is_ready)) else {
             return;
         };
-        let (service, namespace) = (&first.host.service, &cluster.name.namespace);
         let note = format!(
-            "{} has no DNS name, although all workers are Ready: Service {service} must exist, have clusterIP None and select the workers; see: kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={service}",
-            first.host.hostname
+            "{} has no DNS name in Service {}, although all workers are Ready; {}",
+            first.host.hostname,
+            first.host.service,
+            cluster.record_remedy(first)
         );
         for (name, pod) in gated(cluster) {
             let target = Target::new(POD, name, &pod.identity.uid);

@@ -359,7 +359,9 @@ fn workers_of_a_stateful_set_have_the_names_of_its_own_service() {
     );
     world.worker("mpi-workers", 0, true).worker("mpi-workers", 1, true);
     world.records("c", "mpi-workers", 2).expect(&[]).expect_events(&["NoDnsNames Pod launch-x"]);
-    assert!(world.note("NoDnsNames").contains("Service mpi-workers must exist"));
+    let remedy =
+        "create StatefulSet mpi-workers again with serviceName: c, the Service that stowplan makes";
+    assert!(world.note("NoDnsNames").contains(remedy), "{}", world.note("NoDnsNames"));
     world.records("mpi-workers", "mpi-workers", 2).expect(&["patch pods launch-x"]);
 }
 

@@ -35,9 +35,6 @@ impl Refusal<'_> {
                 "wait until one of those runs has ended, or add a node (runs are isolated)"
                     .to_owned()
             }
-            Self::Obstacle(obstacle) if obstacle.is_lack_of_capacity() => {
-                "free or add a node".to_owned()
-            }
             Self::Obstacle(obstacle) => node_remedy(obstacle, node),
         }
     }
