@@ -60,6 +60,10 @@ pub(crate) trait StreamsView {
         self.nodes_with_tags(tags) > 0
     }
 
+    /// The hashes of the exclusive pools whose taints the nodes with all of these tags have; `None` stands
+    /// for nodes without such a taint. Empty if no node has the tags, of which there must be at least one.
+    fn exclusive_pools_of_tagged(&self, tags: &[Box<str>]) -> BTreeSet<Option<&str>>;
+
     /// The tags of a node (see [`node_marks::tag`]).
     fn node_tags(&self, node: &str) -> &[Box<str>];
 
@@ -126,6 +130,11 @@ impl StreamsView for View {
             return self.node_count();
         }
         self.table::<NodeMarks>().map_or(0, |marks| marks.with_tags(tags))
+    }
+
+    fn exclusive_pools_of_tagged(&self, tags: &[Box<str>]) -> BTreeSet<Option<&str>> {
+        let marks = self.table::<NodeMarks>().into_iter();
+        marks.flat_map(|marks| marks.exclusive_pools_of_tagged(tags)).collect()
     }
 
     fn node_tags(&self, node: &str) -> &[Box<str>] {

@@ -7,6 +7,7 @@ mod pool;
 mod recorded;
 
 use super::job::member::Member;
+use super::owners::{Owner, find_pool};
 use super::request::Request;
 use super::{Placing, keys};
 use crate::systems::fit::{self, Candidate, Obstacle, PodNeeds, Question};
@@ -152,10 +153,14 @@ impl Placing<'_> {
         }
     }
 
-    /// The exclusive pool whose taint keeps the pod off a node, as the end of a sentence; `None` if
-    /// there is no such taint or the pod tolerates it.
-    fn reserved_by(&self, node: &str) -> Option<String> {
-        let hash = self.view.exclusive_pool(node)?;
+    /// The exclusive pool whose taint keeps the pod off a node; `None` if there is no such taint or the
+    /// pod tolerates it.
+    fn reserved_by(&self, node: &str) -> Option<Owner<'_>> {
+        self.kept_off_by(self.view.exclusive_pool(node)?)
+    }
+
+    /// The pool with this hash; `None` if the pod tolerates its taint.
+    fn kept_off_by(&self, hash: &str) -> Option<Owner<'_>> {
         let mut tolerations = self.pod.tolerations.iter().flatten();
         let tolerated = tolerations.any(|own| {
             let mut taints = keys::EXCLUSIVE_TAINTS.iter();
@@ -166,15 +171,7 @@ impl Placing<'_> {
         if tolerated || self.outcome.intents.iter().any(|intent| is_given(&intent.change)) {
             return None;
         }
-        let owner = self.view.host_pools().find(|(_, pool)| pool.hash.as_deref() == Some(hash));
-        Some(match owner {
-            Some((name, _)) if *name.namespace == *self.pod.namespace => {
-                format!("HostPool {}", name.name)
-            }
-            // Its name is not for users of this namespace.
-            Some(_) => "an exclusive pool of another namespace".to_owned(),
-            None => "an exclusive pool".to_owned(),
-        })
+        Some(Owner::new(find_pool(hash, self.view), self.pod.namespace))
     }
 
     /// The field by which the author of the pod excludes a node by its labels; `None`: it is allowed,

@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::host_pool::MemberState;
+use crate::systems::streams::guard::is_refused;
 use crate::systems::streams::kinds::StreamsView as _;
-use crate::systems::streams::kinds::host_pool::HostPool;
-use crate::systems::streams::kinds::node_marks::Limits;
+use crate::systems::streams::kinds::host_pool::{Form, HostPool};
+use crate::systems::streams::kinds::node_marks::{Limits, has_tags, tag_keys};
+use crate::systems::streams::owners::unmarked_hosts;
 use crate::view::{Name, View};
 
 /// A job: its namespace and its name.
@@ -27,6 +29,8 @@ pub(crate) struct State<'v> {
     pub(crate) exclusive: Option<&'v str>,
     /// The hashes of all pools that have it and mark their nodes.
     pub(crate) marked_for: BTreeSet<&'v str>,
+    /// The hashes of the pools without marks that list it.
+    pub(crate) listed_by: BTreeSet<&'v str>,
     /// Whether it has as many pools as the policy allows.
     pub(crate) is_full: bool,
     /// The jobs with pods that run on it. Pods without a job count for a job without a name.
@@ -71,6 +75,9 @@ pub(crate) struct Sites<'v> {
     group_of: HashMap<&'v str, usize>,
     /// The group of each state.
     known: HashMap<State<'v>, usize>,
+    /// The tags of each pool that is all nodes with them, and its hash. Not in the states: there may be
+    /// many such pools, of many nodes.
+    tagged: Vec<(Vec<Box<str>>, &'v str)>,
 }
 
 impl<'v> Sites<'v> {
@@ -94,8 +101,17 @@ impl<'v> Sites<'v> {
             );
         }
         let mut pools: HashMap<&str, u32> = HashMap::new();
+        let mut tagged = Vec::new();
         for (_, pool) in view.host_pools().filter(|(_, pool)| !pool.identity.deleting) {
             add_pool(pool, &mut states, &mut pools);
+            let Some(hash) = pool.hash.as_deref().filter(|_| !is_refused(pool)) else { continue };
+            if let Ok(Form::Tagged(tags)) = &pool.form {
+                tagged.push((tag_keys(tags), hash));
+                continue;
+            }
+            for node in unmarked_hosts(pool, view) {
+                states.get_mut(node).map(|state| state.listed_by.insert(hash));
+            }
         }
         for (node, pools) in pools {
             if let Some(state) = states.get_mut(node) {
@@ -108,7 +124,7 @@ impl<'v> Sites<'v> {
             }
         }
         let mut sites =
-            Self { groups: Vec::new(), group_of: HashMap::new(), known: HashMap::new() };
+            Self { groups: Vec::new(), group_of: HashMap::new(), known: HashMap::new(), tagged };
         states.into_iter().for_each(|(node, state)| sites.put(node, state));
         sites
     }
@@ -150,6 +166,15 @@ impl<'v> Sites<'v> {
         });
     }
 
+    /// The hashes of the pools without marks that count a node in this state as one of their hosts.
+    pub(crate) fn hosts_of<'s>(
+        &'s self,
+        state: &'s State<'v>,
+    ) -> impl Iterator<Item = &'v str> + 's {
+        let tagged = self.tagged.iter().filter(|(tags, _)| has_tags(state.tags, tags));
+        state.listed_by.iter().copied().chain(tagged.map(|(_, hash)| *hash))
+    }
+
     /// The node of this name, and its group.
     pub(crate) fn find(&self, node: &str) -> Option<(&'v str, usize)> {
         self.group_of.get_key_value(node).map(|(node, group)| (*node, *group))
@@ -171,8 +196,8 @@ fn add_pool<'v>(
     for member in members.filter(|member| member.state != MemberState::Vacant) {
         let Some(node) = member.node.as_deref() else { continue };
         let Some(state) = states.get_mut(node) else { continue };
-        *pools.entry(node).or_default() += 1;
         if let Some(hash) = pool.hash.as_deref().filter(|_| pool.is_labelled()) {
+            *pools.entry(node).or_default() += 1;
             state.marked_for.insert(hash);
             if pool.exclusive {
                 state.exclusive = Some(hash);

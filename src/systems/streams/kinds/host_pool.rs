@@ -89,6 +89,13 @@ impl HostPool {
     pub(crate) fn is_labelled(&self) -> bool {
         self.exclusive || matches!(self.form, Ok(Form::Sized(..)))
     }
+
+    /// Whether both are pools of one StreamsJob.
+    #[must_use]
+    pub(crate) fn is_of_job_of(&self, other: &Self) -> bool {
+        let jobs = self.job.as_ref().zip(other.job.as_ref());
+        jobs.is_some_and(|((_, one), (_, two))| one == two)
+    }
 }
 
 impl fmt::Display for Form {

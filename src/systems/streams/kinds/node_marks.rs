@@ -26,6 +26,18 @@ pub(crate) fn tag(name: &str, alone: bool) -> Box<str> {
     if alone { format!("{TAG_KEY}={name}").into() } else { format!("{TAG_PREFIX}{name}").into() }
 }
 
+/// The tags of a pool in the form that nodes are indexed by.
+#[must_use]
+pub(crate) fn tag_keys(tags: &[Box<str>]) -> Vec<Box<str>> {
+    tags.iter().map(|name| tag(name, tags.len() == 1)).collect()
+}
+
+/// Returns whether a node with the tags `present` has all of the others.
+#[must_use]
+pub(crate) fn has_tags(present: &[Box<str>], tags: &[Box<str>]) -> bool {
+    tags.iter().all(|tag| present.contains(tag))
+}
+
 /// The labels of control-plane nodes. The second is used by clusters older than 1.20.
 pub(crate) const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
@@ -156,11 +168,20 @@ impl NodeMarks {
     /// The number of nodes that have all of these tags, of which there must be at least one.
     #[must_use]
     pub(crate) fn with_tags(&self, tags: &[Box<str>]) -> usize {
-        let shared = self.shared.iter();
-        shared
-            .filter(|(marks, _)| tags.iter().all(|tag| marks.tags.contains(tag)))
-            .map(|(_, nodes)| nodes)
-            .sum()
+        self.tagged(tags).map(|(_, nodes)| nodes).sum()
+    }
+
+    /// The hashes of the exclusive pools whose taints the nodes with all of these tags have.
+    pub(crate) fn exclusive_pools_of_tagged(
+        &self,
+        tags: &[Box<str>],
+    ) -> impl Iterator<Item = Option<&str>> {
+        self.tagged(tags).map(|(marks, _)| marks.exclusive.as_deref())
+    }
+
+    fn tagged(&self, tags: &[Box<str>]) -> impl Iterator<Item = (&Marks, usize)> {
+        let shared = self.shared.iter().filter(|(marks, _)| has_tags(&marks.tags, tags));
+        shared.map(|(marks, nodes)| (&**marks, *nodes))
     }
 }
 

@@ -176,7 +176,9 @@ fn find_lingering_nodes<'v>(
         let taints = node.marks.taints.iter().map(|(_, taint)| &*taint.value);
         let mut namespaces: Vec<&str> = taints
             .filter(|hash| !held.contains(&(*hash, node.name)))
-            .flat_map(|hash| node.namespaces_of(hash, inventory.owner(hash)).collect::<Vec<_>>())
+            .flat_map(|hash| {
+                node.namespaces_of(hash, inventory.namespace(hash)).collect::<Vec<_>>()
+            })
             .collect();
         namespaces.sort_unstable();
         namespaces.dedup();
@@ -213,17 +215,17 @@ fn allocate<'v>(
     let mut drafts: Vec<Draft<'v>> = pools.iter().map(|_| Draft::default()).collect();
     let served = |verdict: &Verdict| matches!(verdict, Verdict::Accepted { .. });
     for (pool, verdict) in pools.iter().zip(verdicts) {
-        if served(verdict) && pool.is_labelled() {
+        if !matches!(verdict, Verdict::Refused { .. }) {
+            inventory.add_hosts_of(pool);
+        }
+        if !pool.pool.is_labelled() || (served(verdict) && pool.is_labelled()) {
             continue;
         }
-        // Other pools occupy the nodes that their status records until the status is rewritten.
-        for member in &pool.pool.status.members {
+        // The pool occupies the nodes that its status records until the status is rewritten.
+        let members = pool.pool.status.members.iter();
+        for member in members.filter(|member| member.state != MemberState::Vacant) {
             let node = member.node.as_deref().and_then(|node| inventory.index_of(node));
-            match node.filter(|_| member.state != MemberState::Vacant) {
-                Some(node) if pool.pool.is_labelled() => inventory.claim(node, pool),
-                Some(node) => inventory.nodes[node].pools += 1,
-                None => {}
-            }
+            node.into_iter().for_each(|node| inventory.claim(node, pool));
         }
     }
     for state in [MemberState::Ready, MemberState::Reserving, MemberState::Vacant] {
@@ -397,7 +399,7 @@ fn remove_stale_marks(
     let labels: Vec<_> =
         node.marks.labels.iter().copied().filter(|(hash, _)| stale(hash)).collect();
     let taints = node.marks.taints.iter().copied();
-    let is_used = |hash: &str| node.namespaces_of(hash, inventory.owner(hash)).next().is_some();
+    let is_used = |hash: &str| node.namespaces_of(hash, inventory.namespace(hash)).next().is_some();
     let taints: Vec<_> =
         taints.filter(|(_, taint)| stale(&taint.value) && !is_used(&taint.value)).collect();
     let is_clean = labels.is_empty() && taints.is_empty();

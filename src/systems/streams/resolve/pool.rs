@@ -1,8 +1,9 @@
 //! Finds the nodes of a pool, by its form, and binds the pod to them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::super::job::member::Member;
+use super::super::owners::Owner;
 use super::super::request::PoolReference;
 use super::super::{Placing, guard, hostnames, keys};
 use super::{Resolved, Wording, format_host, resolve};
@@ -12,10 +13,11 @@ use crate::placement::intent::{Change, NodeLabel, NodeTerm, on_labels, on_node};
 use crate::placement::reason::{Reason, quoted};
 use crate::placement::record;
 use crate::placement::toleration::tolerates;
+use crate::systems::check::words::some;
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, format_indices, to_usize};
-use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX, tag};
+use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::Pool;
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::reasons::PoolReason;
@@ -311,7 +313,8 @@ impl Placing<'_> {
         let key = keys::HOST_POOL;
         let mut nodes: Vec<&str> = Vec::with_capacity(hosts.len());
         let mut seen = HashSet::with_capacity(hosts.len());
-        let mut missing = 0;
+        let (mut missing, mut reserved) = (0, 0);
+        let mut owners: BTreeSet<Owner<'_>> = BTreeSet::new();
         for host in hosts {
             match resolve(self.view, host) {
                 Resolved::Node(node) if !seen.insert(node) => {
@@ -324,8 +327,13 @@ impl Placing<'_> {
                     self.report(Reason::InvalidPool, key, problem, remedy);
                     return None;
                 }
-                Resolved::Node(node) if self.reserved_by(node).is_some() => missing += 1,
-                Resolved::Node(node) => nodes.push(node),
+                Resolved::Node(node) => match self.reserved_by(node) {
+                    None => nodes.push(node),
+                    Some(owner) => {
+                        reserved += 1;
+                        owners.insert(owner);
+                    }
+                },
                 Resolved::Unknown => missing += 1,
                 Resolved::Ambiguous(nodes) => {
                     let problem = format!(
@@ -339,19 +347,25 @@ impl Placing<'_> {
             }
         }
         if nodes.is_empty() {
-            self.report(
-                Reason::UnknownHost,
-                key,
-                match hosts.len() {
-                    1 => format!(
-                        "the only host of HostPool {pool} is not an unreserved node of this cluster"
-                    ),
-                    all => format!(
-                        "none of the {all} hosts of HostPool {pool} is an unreserved node of this cluster"
-                    ),
-                },
-                "create another pool with other hosts (`kubectl get nodes` lists the nodes)",
-            );
+            let mut problem = match hosts.len() {
+                1 => format!(
+                    "the only host of HostPool {pool} is not an unreserved node of this cluster"
+                ),
+                all => format!(
+                    "none of the {all} hosts of HostPool {pool} is an unreserved node of this cluster"
+                ),
+            };
+            let reason = match owners.is_empty() {
+                true => Reason::UnknownHost,
+                false => {
+                    let are = if reserved == 1 { "is" } else { "are" };
+                    problem += &format!(": {reserved} {are} exclusive to {}", list(&owners));
+                    Reason::HostReserved
+                }
+            };
+            let remedy =
+                "create another pool with other hosts (`kubectl get nodes` lists the nodes)";
+            self.report(reason, key, problem, remedy);
             return None;
         }
         let against = nodes.iter().map(|node| self.own_choice_against(node));
@@ -377,9 +391,10 @@ impl Placing<'_> {
             );
             return None;
         }
-        if missing > 0 {
+        if missing + reserved > 0 {
             let text = format!(
-                "{missing} of {} hosts of HostPool {pool} are reserved or not nodes, and are ignored",
+                "{} of {} hosts of HostPool {pool} are reserved or not nodes, and are ignored",
+                missing + reserved,
                 hosts.len()
             );
             self.warn(key, &text);
@@ -402,13 +417,28 @@ impl Placing<'_> {
     fn bind_to_tagged(&mut self, value: &str, pool: &str, tags: &[Box<str>]) {
         let key = keys::HOST_POOL;
         let names: Vec<&str> = tags.iter().map(AsRef::as_ref).collect();
-        let indexed: Vec<Box<str>> = names.iter().map(|name| tag(name, names.len() == 1)).collect();
-        if !self.view.has_node_with_tags(&indexed) {
-            let wanted = indexed.join(" and ");
-            let problem = format!("no node carries the tags of HostPool {pool}: {wanted}");
+        let keys = tag_keys(tags);
+        let pools = self.view.exclusive_pools_of_tagged(&keys);
+        let owners = pools.iter().map(|hash| self.kept_off_by((*hash)?));
+        // `None`: there is a node that the pod may have.
+        if let Some(owners) = owners.collect::<Option<BTreeSet<_>>>() {
+            let wanted = keys.join(" and ");
+            let (reason, problem) = match owners.is_empty() {
+                true => (
+                    Reason::NoTaggedNode,
+                    format!("no node carries the tags of HostPool {pool}: {wanted}"),
+                ),
+                false => (
+                    Reason::HostReserved,
+                    format!(
+                        "every node with the tags of HostPool {pool}, {wanted}, is exclusive to {}",
+                        list(&owners)
+                    ),
+                ),
+            };
             if !self.may_wait(&problem) {
                 let remedy = "label a node (`kubectl label node NODE KEY=VALUE`)";
-                self.report(Reason::NoTaggedNode, key, problem, remedy);
+                self.report(reason, key, problem, remedy);
                 return;
             }
         }
@@ -427,6 +457,11 @@ impl Placing<'_> {
         }
         may_wait
     }
+}
+
+/// Lists pools that have nodes.
+fn list(owners: &BTreeSet<Owner<'_>>) -> String {
+    some(&owners.iter().map(Owner::to_string).collect::<Vec<_>>())
 }
 
 /// Why pods cannot be placed on the members of a pool.

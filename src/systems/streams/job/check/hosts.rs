@@ -5,12 +5,12 @@ use std::collections::{HashMap, HashSet};
 
 use super::Check;
 use super::joins::find_joins;
-use super::pools::tag_keys;
 use crate::placement::reason::{Reason, quoted};
 use crate::systems::check::words::counted;
 use crate::systems::streams::api::streams_job::Enforcement;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, to_usize};
+use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::{Claim, Location, Operator, Pool, Unit};
 
 /// The nodes that a claim allows.
@@ -140,8 +140,7 @@ impl<'c> Check<'c> {
         match left {
             None => self.view.has_node_with_tags(&tags),
             Some(left) => left.into_iter().any(|node| {
-                let present = self.view.node_tags(node);
-                self.view.node(node).is_some() && tags.iter().all(|tag| present.contains(tag))
+                self.view.node(node).is_some() && has_tags(self.view.node_tags(node), &tags)
             }),
         }
     }
@@ -159,7 +158,7 @@ impl<'c> Check<'c> {
                 these(hosts.iter().filter_map(|host| self.nodes.get(host).copied()?).collect())
             }
             Form::Tagged(own) | Form::Sized(_, own) => {
-                Some(Allowed { nodes: None, tags: tag_keys(own).into_iter().collect() })
+                Some(Allowed { nodes: None, tags: tag_keys(own) })
             }
             Form::Any => Some(Allowed { nodes: None, tags: Vec::new() }),
         }

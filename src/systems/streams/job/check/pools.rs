@@ -10,7 +10,7 @@ use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool};
-use crate::systems::streams::kinds::node_marks::tag;
+use crate::systems::streams::kinds::node_marks::tag_keys;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::view::Name;
 
@@ -131,9 +131,4 @@ impl<'c> Check<'c> {
         self.nodes.insert(host, node);
         node
     }
-}
-
-/// A pool's tags in the form that nodes are indexed by.
-pub(super) fn tag_keys(tags: &[Box<str>]) -> Vec<Box<str>> {
-    tags.iter().map(|name| tag(name, tags.len() == 1)).collect()
 }

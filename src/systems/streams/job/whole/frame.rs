@@ -12,7 +12,7 @@ use crate::systems::streams::job::sites::{Sites, State};
 use crate::systems::streams::job::whole::MissingNode;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, to_usize};
-use crate::systems::streams::kinds::node_marks::tag;
+use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::{self, Location};
 use crate::systems::streams::kinds::streams_job::{Closure, StreamsJob};
 use crate::systems::streams::resolve::{Resolved, resolve};
@@ -396,6 +396,7 @@ impl<'f, 'v> Builder<'f, 'v> {
                 false => state.exclusive.is_some_and(is_other),
                 true => {
                     state.marked_for.iter().any(|of| is_other(of))
+                        || self.sites.hosts_of(state).any(|of| !self.is_own(of))
                         || state.exclusive.is_some_and(is_other)
                         || state.runs.iter().chain(&state.named_by).any(|job| *job != own)
                 }
@@ -407,11 +408,9 @@ impl<'f, 'v> Builder<'f, 'v> {
             members.filter_map(|(index, node)| Some((index, *self.singles.get(node)?))).collect();
         let eligible = match &pool.form {
             Ok(Form::Sized(_, tags)) => {
-                let tags: Vec<Box<str>> =
-                    tags.iter().map(|name| tag(name, tags.len() == 1)).collect();
+                let tags = tag_keys(tags);
                 self.classes_where(|state| {
-                    let has_tags = tags.iter().all(|tag| state.tags.contains(tag));
-                    has_tags && state.is_fit_for_pools() && is_free(state)
+                    has_tags(state.tags, &tags) && state.is_fit_for_pools() && is_free(state)
                 })
             }
             Ok(Form::Literal(hosts)) => {
@@ -469,11 +468,8 @@ impl<'f, 'v> Builder<'f, 'v> {
                 Some(classes)
             }
             Ok(Form::Tagged(tags)) => {
-                let tags: Vec<Box<str>> =
-                    tags.iter().map(|name| tag(name, tags.len() == 1)).collect();
-                Some(self.classes_where(|state| {
-                    tags.iter().all(|tag| state.tags.contains(tag)) && self.is_open(state)
-                }))
+                let tags = tag_keys(tags);
+                Some(self.classes_where(|state| has_tags(state.tags, &tags) && self.is_open(state)))
             }
             _ => None,
         }

@@ -2,25 +2,40 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::inventory::{Inventory, NodeState};
-use super::obstacle::Obstacle;
+use super::inventory::{Holder, Inventory, NodeState};
+use super::obstacle::{self, Obstacle};
 use super::{Pool, join};
 use crate::systems::streams::kinds::host_pool::{Form, Host};
-use crate::systems::streams::kinds::node_marks::tag;
+use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
+use crate::systems::streams::owners::Owner;
 use crate::systems::streams::resolve::{Resolved, format_host, resolve};
 use crate::view::View;
 
-impl Obstacle {
+impl<'v> Obstacle<'v> {
     /// Whether other pools, or pods that do not belong to `pool`, prevent that it has `node`.
-    pub(super) fn of_others(node: &NodeState<'_>, pool: &Pool<'_>) -> Option<Self> {
-        if node.exclusive || node.marks.is_tainted_by_another(pool.hash) {
-            Some(Self::Exclusive)
-        } else if !pool.exclusive() {
-            None
-        } else if node.claims > 0 || node.marks.is_marked_by_another(pool.hash) {
-            Some(Self::Shared)
-        } else {
-            node.has_foreign_pod(pool).then_some(Self::Occupied)
+    pub(super) fn of_others(
+        node: &NodeState<'v>,
+        pool: &Pool<'_>,
+        inventory: &Inventory<'v>,
+    ) -> Option<Self> {
+        let owner = |name| Owner::new(name, &pool.name.namespace);
+        let marked = |hash: Option<&str>| hash.map(|hash| inventory.owner(hash));
+        let has = |holder: Option<&Holder<'v>>| holder.map(|(name, _)| Some(*name));
+        let tainted = || marked(node.marks.tainted_by_another(pool.hash));
+        let mut exclusive = node.claims.iter().filter(|(_, of)| of.exclusive);
+        if let Some(name) = has(exclusive.next()).or_else(tainted) {
+            return Some(Self::Exclusive(owner(name)));
+        }
+        if !pool.exclusive() {
+            return None;
+        }
+        // A job is placed as a whole, so its own pools leave each other what its elements need.
+        let mut unmarked = node.hosts_of.iter().filter(|(_, of)| !of.is_of_job_of(pool.pool));
+        let labelled = || marked(node.marks.labelled_by_another(pool.hash));
+        let shared = has(node.claims.first().or_else(|| unmarked.next())).or_else(labelled);
+        match shared {
+            Some(name) => Some(Self::Shared(owner(name))),
+            None => node.has_foreign_pod(pool).then_some(Self::Occupied),
         }
     }
 }
@@ -48,7 +63,7 @@ pub(super) enum Choice<'v> {
         /// The number of eligible nodes at first.
         count: usize,
         /// The number of nodes with each obstacle, among the other nodes that have the tags.
-        obstacles: BTreeMap<Obstacle, usize>,
+        obstacles: BTreeMap<Obstacle<'v>, usize>,
         /// The tags that the nodes must have.
         tags: &'v [Box<str>],
     },
@@ -70,15 +85,15 @@ impl<'v> Choice<'v> {
             Ok(Form::Sized(_, tags)) => tags,
             Ok(Form::Tagged(_) | Form::Any) | Err(_) => &[],
         };
-        let wanted: Vec<Box<str>> = tags.iter().map(|name| tag(name, tags.len() == 1)).collect();
+        let wanted = tag_keys(tags);
         let mut eligible: Vec<usize> = Vec::with_capacity(inventory.nodes.len());
         let mut obstacles = BTreeMap::new();
         for (index, node) in inventory.nodes.iter().enumerate() {
-            if own[index] || !wanted.iter().all(|tag| node.tags.contains(tag)) {
+            if own[index] || !has_tags(node.tags, &wanted) {
                 continue;
             }
-            let full = || (node.pools >= inventory.max_pools).then_some(Obstacle::Full);
-            let others = || Obstacle::of_others(node, pool);
+            let full = || (node.claims.len() >= inventory.max_pools).then_some(Obstacle::Full);
+            let others = || Obstacle::of_others(node, pool, inventory);
             let obstacle = node.barred.or(node.unfit).or_else(others).or_else(full);
             match obstacle {
                 Some(obstacle) => *obstacles.entry(obstacle).or_default() += 1,
@@ -86,7 +101,7 @@ impl<'v> Choice<'v> {
             }
         }
         // The sort is stable, so nodes with as many pools stay in the order of their names.
-        eligible.sort_by_key(|index| inventory.nodes[*index].pools);
+        eligible.sort_by_key(|index| inventory.nodes[*index].count_pools());
         let members = match pool.planned {
             None => inventory.waiting().sort(pool, open, &mut eligible),
             Some(_) => BTreeMap::new(),
@@ -137,12 +152,12 @@ impl<'v> Choice<'v> {
                 let node = &inventory.nodes[node_index];
                 // The node's `unfit` does not count: it may pass, and the author asked for the
                 // node.
-                let obstacle = node.barred.or_else(|| Obstacle::of_others(node, pool));
+                let obstacle = node.barred.or_else(|| Obstacle::of_others(node, pool, inventory));
                 match obstacle {
                     Some(obstacle) => Err(Refusal::Ineligible(format!(
                         "hosts[{index}], node {}, {}",
                         node.name,
-                        obstacle.describe(false)
+                        obstacle.describe()
                     ))),
                     None => Ok(node_index),
                 }
@@ -173,15 +188,11 @@ impl<'v> Choice<'v> {
         let eligible = count + released;
         let verb = if eligible == 1 { "is" } else { "are" };
         let mut text = format!("{eligible} {verb} eligible");
-        let obstacles = obstacles
-            .iter()
-            .map(|(obstacle, count)| format!("{count} {}", obstacle.describe(*count != 1)));
-        let obstacles: Vec<String> = obstacles.collect();
         if !obstacles.is_empty() {
             text += "; ";
-            text += &obstacles.join(", ");
+            text += &obstacle::format_counts(obstacles);
         } else if eligible == 0 && !tags.is_empty() {
-            let keys = tags.iter().map(|name| tag(name, tags.len() == 1).into_string());
+            let keys = tag_keys(tags).into_iter().map(String::from);
             text += &format!("; no other node has {}", join(keys.collect()));
         }
         text

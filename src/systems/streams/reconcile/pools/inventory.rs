@@ -14,10 +14,15 @@ use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::policy::Policy;
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, EXCLUSIVE_TAINTS, FORMER_EXCLUSIVE_TAINT};
 use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::kinds::node_marks::CONTROL_PLANE;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::systems::streams::owners::unmarked_hosts;
 use crate::systems::streams::policy::Compat;
 use crate::view::{Name, NodeDetails, View};
+
+/// A pool that has a node.
+pub(super) type Holder<'v> = (&'v Name, &'v HostPool);
 
 /// A node, and the state that decides whether a pool may have it.
 #[derive(Debug)]
@@ -29,20 +34,23 @@ pub(super) struct NodeState<'v> {
     /// The marks of pools on it.
     pub(super) marks: Marks<'v>,
     /// Why no pool may have it, even one whose author lists it.
-    pub(super) barred: Option<Obstacle>,
+    pub(super) barred: Option<Obstacle<'v>>,
     /// Why the controller does not choose it for a sized pool.
-    pub(super) unfit: Option<Obstacle>,
+    pub(super) unfit: Option<Obstacle<'v>>,
     /// The pods on it that have not ended.
     pub(super) pods: Vec<(&'v Name, &'v PodDetails)>,
-    /// The number of pools that have it and mark their nodes.
-    pub(super) claims: usize,
-    /// Whether one of them is exclusive.
-    pub(super) exclusive: bool,
-    /// The number of all pools that have it.
-    pub(super) pools: usize,
+    /// The pools that have it and mark their nodes.
+    pub(super) claims: Vec<Holder<'v>>,
+    /// The pools without marks that count it as one of their hosts.
+    pub(super) hosts_of: Vec<Holder<'v>>,
 }
 
 impl<'v> NodeState<'v> {
+    /// The number of all pools that have it.
+    pub(super) fn count_pools(&self) -> usize {
+        self.claims.len() + self.hosts_of.len()
+    }
+
     /// Whether the node runs a Streams pod that does not belong to the pool: it is in another
     /// namespace, or neither tolerates the pool's taint by key and value nor asks for the pool. A
     /// pod that tolerates every taint does not belong to the pool for that reason: it may run here
@@ -82,8 +90,8 @@ pub(super) struct Inventory<'v> {
     /// The bound pods that asked for one member, by the hash of the pool and the index of the
     /// member.
     bound: HashMap<&'v str, HashMap<u32, Vec<Bound<'v>>>>,
-    /// The namespace of each pool, by its hash. Pools that are being deleted are included.
-    owners: HashMap<&'v str, &'v str>,
+    /// The name of each pool, by its hash. Pools that are being deleted are included.
+    owners: HashMap<&'v str, &'v Name>,
     /// The hashes of the pools of which a pod waits that tolerates only the former taint.
     former: HashSet<&'v str>,
     /// The most pools that a node may have.
@@ -109,7 +117,7 @@ impl<'v> Inventory<'v> {
             let candidate = Candidate { name, node, view, usage: None };
             let found = fit::first_obstacle(&Question::new(candidate, &pod), fit::POOL);
             let found = found.and_then(|found| Obstacle::of_node(&found));
-            let is_deleted = |found: &Obstacle| *found == Obstacle::Deleted;
+            let is_deleted = |found: &Obstacle<'_>| *found == Obstacle::Deleted;
             Some(NodeState {
                 name,
                 details,
@@ -118,18 +126,20 @@ impl<'v> Inventory<'v> {
                 barred: found.filter(is_deleted).or_else(|| find_exclusion(details, policy)),
                 unfit: found.filter(|found| !is_deleted(found)),
                 pods: Vec::new(),
-                claims: 0,
-                exclusive: false,
-                pools: 0,
+                claims: Vec::new(),
+                hosts_of: Vec::new(),
             })
         }));
         nodes.sort_unstable_by_key(|node| node.name);
         let indices: HashMap<&str, usize> =
             nodes.iter().enumerate().map(|(index, node)| (node.name, index)).collect();
-        let owners: HashMap<&str, &str> = view
+        let owners: HashMap<&str, &Name> = view
             .host_pools()
-            .filter_map(|(name, pool)| Some((pool.hash.as_deref()?, &*name.namespace)))
+            .filter_map(|(name, pool)| Some((pool.hash.as_deref()?, name)))
             .collect();
+        let is_of = |hash: &str, pod: &Name| {
+            owners.get(hash).is_some_and(|pool| pool.namespace == pod.namespace)
+        };
         let mut bound: HashMap<&str, HashMap<u32, Vec<Bound<'v>>>> = HashMap::new();
         for (name, pod) in view.pods().filter(|(_, pod)| !pod.finished) {
             let Some(node) = pod.node.as_deref() else { continue };
@@ -139,7 +149,7 @@ impl<'v> Inventory<'v> {
             for (hash, index) in &pod.pools {
                 // A pod of another namespace may name a pool, but is not of it.
                 if let Some(index) = index
-                    && owners.get(&**hash) == Some(&&*name.namespace)
+                    && is_of(hash, name)
                 {
                     let of_pool = bound.entry(hash).or_default();
                     of_pool.entry(*index).or_default().push((node, name));
@@ -149,7 +159,7 @@ impl<'v> Inventory<'v> {
         let unbound = view.pods().filter(|(_, pod)| pod.node.is_none() && !pod.finished);
         let former = unbound
             .flat_map(|(name, pod)| pod.tolerates_former.iter().map(move |hash| (name, &**hash)))
-            .filter(|(name, hash)| owners.get(hash) == Some(&&*name.namespace))
+            .filter(|(name, hash)| is_of(hash, name))
             .map(|(_, hash)| hash)
             .collect();
         // Sorted, because messages name the first, which must not depend on the order of a map.
@@ -165,9 +175,14 @@ impl<'v> Inventory<'v> {
         self.waiting.get_or_init(|| Waiting::new(self))
     }
 
-    /// The namespace of the pool with this hash, if there is such a pool.
-    pub(super) fn owner(&self, hash: &str) -> Option<&'v str> {
+    /// The name of the pool with this hash, if there is such a pool.
+    pub(super) fn owner(&self, hash: &str) -> Option<&'v Name> {
         self.owners.get(hash).copied()
+    }
+
+    /// The namespace of the pool with this hash, if there is such a pool.
+    pub(super) fn namespace(&self, hash: &str) -> Option<&'v str> {
+        self.owner(hash).map(|name| &*name.namespace)
     }
 
     /// The key of the taint of a pool's nodes.
@@ -186,31 +201,28 @@ impl<'v> Inventory<'v> {
         of_pool.and_then(|of_pool| of_pool.get(&index)).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the pools that already have a node allow that `pool` has it too.
-    pub(super) fn is_free_for(&self, index: usize, pool: &Pool<'_>) -> bool {
-        let node = &self.nodes[index];
-        !node.exclusive && (node.claims == 0 || !pool.exclusive())
-    }
-
     /// Records that a pool has a node.
-    pub(super) fn claim(&mut self, index: usize, pool: &Pool<'_>) {
-        let node = &mut self.nodes[index];
-        node.claims += 1;
-        node.pools += 1;
-        node.exclusive |= pool.exclusive();
+    pub(super) fn claim(&mut self, index: usize, pool: &Pool<'v>) {
+        self.nodes[index].claims.push((pool.name, pool.pool));
     }
 
     /// Records that a pool no longer has a node.
-    pub(super) fn disclaim(&mut self, index: usize, pool: &Pool<'_>) {
-        let node = &mut self.nodes[index];
-        node.claims = node.claims.saturating_sub(1);
-        node.pools = node.pools.saturating_sub(1);
-        node.exclusive &= !pool.exclusive();
+    pub(super) fn disclaim(&mut self, index: usize, pool: &Pool<'v>) {
+        self.nodes[index].claims.retain(|(name, _)| *name != pool.name);
+    }
+
+    /// Records the hosts of a pool without marks.
+    pub(super) fn add_hosts_of(&mut self, pool: &Pool<'v>) {
+        for node in unmarked_hosts(pool.pool, self.view) {
+            if let Some(index) = self.index_of(node) {
+                self.nodes[index].hosts_of.push((pool.name, pool.pool));
+            }
+        }
     }
 }
 
 /// Why no pool may have a node, regardless of the node's present state.
-fn find_exclusion(details: &NodeDetails, policy: &Policy) -> Option<Obstacle> {
+fn find_exclusion(details: &NodeDetails, policy: &Policy) -> Option<Obstacle<'static>> {
     let selected = policy.host_pools.node_selector.iter().all(|(key, value)| {
         details.labels.get(key.as_str()).is_some_and(|present| **present == **value)
     });
@@ -221,7 +233,7 @@ fn find_exclusion(details: &NodeDetails, policy: &Policy) -> Option<Obstacle> {
     }
 }
 
-impl Obstacle {
+impl Obstacle<'_> {
     /// Converts an obstacle of the node. `None` for obstacles that depend on the needs of a pod:
     /// the pod of `Inventory::new` has none.
     fn of_node(found: &fit::Obstacle<'_>) -> Option<Self> {

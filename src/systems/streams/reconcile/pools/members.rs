@@ -12,6 +12,7 @@ use super::obstacle::Obstacle;
 use super::{Hold, Pool, join, truncate};
 use crate::systems::plan::Event;
 use crate::systems::streams::api::host_pool::{Member, MemberState};
+use crate::systems::streams::owners::Owner;
 use crate::systems::streams::reasons::PoolReason;
 
 /// The decision about one member of a pool.
@@ -96,13 +97,13 @@ impl<'v> Draft<'v> {
         }
     }
 
-    fn report_loss(&mut self, member: &Member, loss: Loss) {
+    fn report_loss(&mut self, member: &Member, loss: Loss<'_>) {
         let why = match loss {
             Loss::Deleted => "was deleted",
             Loss::Recreated => "was deleted and created again",
             // The pool had only reserved the node, so no pods can have used it.
             Loss::Taken(_) if member.state == MemberState::Reserving => return,
-            Loss::Taken(obstacle) => obstacle.describe(false),
+            Loss::Taken(obstacle) => &obstacle.describe(),
         };
         let node = member.node.as_deref().unwrap_or("?");
         let note = format!("node {node}, member {}, {why}", member.index);
@@ -334,13 +335,13 @@ impl<'v> Draft<'v> {
 
 /// Why a member loses its node.
 #[derive(Clone, Copy, Debug)]
-enum Loss {
+enum Loss<'v> {
     /// The node was deleted.
     Deleted,
     /// The node was deleted, and another node with its name was created.
     Recreated,
     /// Another pool or other pods have the node.
-    Taken(Obstacle),
+    Taken(Obstacle<'v>),
 }
 
 /// The index of a recorded member's node, if the member can keep it.
@@ -349,7 +350,7 @@ fn find_kept_node<'v>(
     member: &Member,
     own: &HashSet<usize>,
     inventory: &Inventory<'v>,
-) -> Result<usize, Loss> {
+) -> Result<usize, Loss<'v>> {
     let index = member.node.as_deref().and_then(|node| inventory.index_of(node));
     let index = index.ok_or(Loss::Deleted)?;
     let node = &inventory.nodes[index];
@@ -357,21 +358,26 @@ fn find_kept_node<'v>(
         return Err(Loss::Recreated);
     }
     if own.contains(&index) {
-        return Err(Loss::Taken(Obstacle::Shared));
+        return Err(Loss::Taken(Obstacle::Shared(Owner::Near(&pool.name.name))));
     }
     // Once the node has the label, it may run pods of the pool.
     let committed =
         member.state == MemberState::Ready || node.marks.has_label(pool.hash, member.index);
     if pool.exclusive()
         && !committed
-        && let Some(obstacle) = Obstacle::of_others(node, pool)
+        && let Some(obstacle) = Obstacle::of_others(node, pool, inventory)
     {
         return Err(Loss::Taken(obstacle));
     }
-    if inventory.is_free_for(index, pool) {
-        Ok(index)
-    } else {
-        Err(Loss::Taken(if node.exclusive { Obstacle::Exclusive } else { Obstacle::Shared }))
+    // Of two pools that mark a node, the first one that was visited has it.
+    let mut claims = node.claims.iter();
+    match claims.find(|(_, of)| of.exclusive || pool.exclusive()) {
+        None => Ok(index),
+        Some((name, of)) => {
+            let owner = Owner::new(Some(name), &pool.name.namespace);
+            let obstacle = if of.exclusive { Obstacle::Exclusive } else { Obstacle::Shared };
+            Err(Loss::Taken(obstacle(owner)))
+        }
     }
 }
 

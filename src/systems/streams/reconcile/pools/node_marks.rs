@@ -65,14 +65,14 @@ impl<'v> Marks<'v> {
         self.taints.iter().copied().filter(move |(_, taint)| own(taint))
     }
 
-    /// Whether a pool other than this one has tainted the node.
-    pub(super) fn is_tainted_by_another(&self, hash: &str) -> bool {
-        self.taints.iter().any(|(_, taint)| *taint.value != *hash)
+    /// The hash of a pool other than this one that has tainted the node.
+    pub(super) fn tainted_by_another(&self, hash: &str) -> Option<&'v str> {
+        self.taints.iter().map(|(_, taint)| &*taint.value).find(|of| *of != hash)
     }
 
-    /// Whether a pool other than this one has marked the node.
-    pub(super) fn is_marked_by_another(&self, hash: &str) -> bool {
-        self.is_tainted_by_another(hash) || self.labels.iter().any(|(of, _)| *of != hash)
+    /// The hash of a pool other than this one that has labelled the node.
+    pub(super) fn labelled_by_another(&self, hash: &str) -> Option<&'v str> {
+        self.labels.iter().map(|(of, _)| *of).find(|of| *of != hash)
     }
 
     /// Whether the node may get the taint of a pool: it has one at a time, and the API server

@@ -1,8 +1,14 @@
 //! Why a pool cannot have a node.
 
+use std::collections::BTreeMap;
+use std::mem::discriminant;
+
+use super::join;
+use crate::systems::streams::owners::Owner;
+
 /// Why a pool cannot have a node. Messages list obstacles in this order.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Obstacle {
+pub(super) enum Obstacle<'v> {
     /// It is being deleted.
     Deleted,
     /// It runs the control plane.
@@ -17,20 +23,34 @@ pub(super) enum Obstacle {
     Tainted,
     /// It has no label `kubernetes.io/hostname`, so affinities between pods do not work there.
     Nameless,
-    /// It belongs to an exclusive pool.
-    Exclusive,
-    /// It belongs to another pool, so it cannot become exclusive.
-    Shared,
+    /// It belongs to this exclusive pool.
+    Exclusive(Owner<'v>),
+    /// It belongs to this pool, so it cannot become exclusive.
+    Shared(Owner<'v>),
     /// It runs Streams pods that do not belong to the pool, so it cannot become exclusive.
     Occupied,
     /// It has as many pools as the policy's `hostPools.maxPoolsPerNode` allows.
     Full,
 }
 
-impl Obstacle {
-    /// The end of a sentence that begins with one node or, if `several`, with a number of nodes.
-    pub(super) fn describe(self, several: bool) -> &'static str {
-        match (self, several) {
+impl Obstacle<'_> {
+    /// The end of a sentence about one node.
+    pub(super) fn describe(self) -> String {
+        self.format(false, self.owner().as_deref().unwrap_or_default())
+    }
+
+    /// The pool that has the node.
+    fn owner(self) -> Option<String> {
+        match self {
+            Self::Exclusive(owner) | Self::Shared(owner) => Some(owner.to_string()),
+            _ => None,
+        }
+    }
+
+    /// The end of a sentence that begins with one node or, if `several`, with a number of nodes, which
+    /// belong to `owners`.
+    fn format(self, several: bool, owners: &str) -> String {
+        let text = match (self, several) {
             (Self::Deleted, false) => "is being deleted",
             (Self::Deleted, true) => "are being deleted",
             (Self::ControlPlane, false) => "is a control-plane node",
@@ -45,18 +65,32 @@ impl Obstacle {
             (Self::Tainted, true) => "have taints",
             (Self::Nameless, false) => "lacks the label kubernetes.io/hostname",
             (Self::Nameless, true) => "lack the label kubernetes.io/hostname",
-            (Self::Exclusive, false) => "belongs to an exclusive pool",
-            (Self::Exclusive, true) => "belong to exclusive pools",
-            (Self::Shared, false) => "belongs to another pool",
-            (Self::Shared, true) => "belong to other pools",
-            (Self::Occupied, false) => "runs pods of other jobs",
-            (Self::Occupied, true) => "run pods of other jobs",
+            (Self::Exclusive(_), false) => return format!("is exclusive to {owners}"),
+            (Self::Exclusive(_), true) => return format!("are exclusive to {owners}"),
+            (Self::Shared(_), false) => return format!("belongs to {owners}"),
+            (Self::Shared(_), true) => return format!("belong to {owners}"),
+            (Self::Occupied, false) => "runs Streams pods outside of the pool",
+            (Self::Occupied, true) => "run Streams pods outside of the pool",
             (Self::Full, false) => {
                 "has as many pools as the policy's hostPools.maxPoolsPerNode allows"
             }
             (Self::Full, true) => {
                 "have as many pools as the policy's hostPools.maxPoolsPerNode allows"
             }
-        }
+        };
+        text.to_owned()
     }
+}
+
+/// Formats the number of nodes with each obstacle: `1 is cordoned, 2 belong to HostPool p`.
+pub(super) fn format_counts(obstacles: &BTreeMap<Obstacle<'_>, usize>) -> String {
+    let counts: Vec<(Obstacle<'_>, usize)> =
+        obstacles.iter().map(|(obstacle, count)| (*obstacle, *count)).collect();
+    let alike = counts.chunk_by(|(one, _), (other, _)| discriminant(one) == discriminant(other));
+    let parts = alike.map(|alike| {
+        let count: usize = alike.iter().map(|(_, count)| count).sum();
+        let owners = alike.iter().filter_map(|(obstacle, _)| obstacle.owner()).collect();
+        format!("{count} {}", alike[0].0.format(count != 1, &join(owners)))
+    });
+    parts.collect::<Vec<_>>().join(", ")
 }

@@ -9,6 +9,7 @@ use super::accept::Verdict;
 use super::choose::find_node;
 use super::inventory::Inventory;
 use super::members::Draft;
+use super::obstacle::{self, Obstacle};
 use super::{MAX_LISTED, Pool, node_marks};
 use crate::api::condition::{self, ACCEPTED, READY, Status, find};
 use crate::systems::plan::{Action, Event, Target, Write};
@@ -16,7 +17,8 @@ use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberStat
 use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT};
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
-use crate::systems::streams::kinds::node_marks::tag;
+use crate::systems::streams::kinds::node_marks::tag_keys;
+use crate::systems::streams::owners::{Owner, unmarked_hosts};
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::HOST_POOL;
 
@@ -64,11 +66,11 @@ pub(super) fn write<'v>(
                     check_labelled(&new.members, draft)
                 }
                 Ok(Form::Literal(hosts)) => {
-                    let (members, readiness) = find_listed(hosts, &old.members, inventory, now);
+                    let (members, readiness) = find_listed(pool, hosts, inventory, now);
                     new.members = members;
                     readiness
                 }
-                Ok(Form::Tagged(tags)) => check_tagged(tags, inventory),
+                Ok(Form::Tagged(tags)) => check_tagged(pool, tags, inventory),
                 Ok(Form::Any | Form::Sized(..)) | Err(_) => {
                     Readiness::new_ready("every node belongs to the pool".to_owned())
                 }
@@ -154,29 +156,59 @@ fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
 }
 
 /// Whether a pool of all nodes with these tags has any.
-fn check_tagged(tags: &[Box<str>], inventory: &Inventory<'_>) -> Readiness {
-    let tags: Vec<Box<str>> = tags.iter().map(|name| tag(name, tags.len() == 1)).collect();
-    if inventory.view.has_node_with_tags(&tags) {
-        let text = "every node that has the tags belongs to the pool";
-        return Readiness::new_ready(text.to_owned());
+fn check_tagged(pool: &Pool<'_>, tags: &[Box<str>], inventory: &Inventory<'_>) -> Readiness {
+    let hosts = unmarked_hosts(pool.pool, inventory.view);
+    let mut taken = BTreeMap::new();
+    for obstacle in hosts.iter().filter_map(|node| find_exclusive(pool, node, inventory)) {
+        *taken.entry(obstacle).or_default() += 1;
     }
-    let message = format!(
-        "no node has the tags {}: label a node (`kubectl label node NODE KEY=VALUE`)",
-        tags.join(" and ")
-    );
-    Readiness::new_unready(PoolReason::NoTaggedNode, message)
+    match hosts.len() - taken.values().sum::<usize>() {
+        0 if hosts.is_empty() => {
+            let message = format!(
+                "no node has the tags {}: label a node (`kubectl label node NODE KEY=VALUE`)",
+                tag_keys(tags).join(" and ")
+            );
+            Readiness::new_unready(PoolReason::NoTaggedNode, message)
+        }
+        0 => {
+            let taken = obstacle::format_counts(&taken);
+            let message = format!("the pool has none of the nodes with the tags: {taken}");
+            Readiness::new_unready(PoolReason::InsufficientNodes, message)
+        }
+        _ => Readiness::new_ready(except(
+            "every node that has the tags belongs to the pool".to_owned(),
+            &taken,
+        )),
+    }
 }
 
-/// The members of a shared pool that lists its hosts: the hosts that are nodes. They are not
-/// reserved.
+/// The exclusive pool that keeps a pool without marks off one of its hosts. The taint decides, as in
+/// admission.
+fn find_exclusive<'v>(
+    pool: &Pool<'_>,
+    node: &str,
+    inventory: &Inventory<'v>,
+) -> Option<Obstacle<'v>> {
+    let hash = inventory.view.exclusive_pool(node)?;
+    Some(Obstacle::Exclusive(Owner::new(inventory.owner(hash), &pool.name.namespace)))
+}
+
+/// Adds the hosts that are exclusive to other pools to what a pool has.
+fn except(has: String, taken: &BTreeMap<Obstacle<'_>, usize>) -> String {
+    if taken.is_empty() { has } else { format!("{has}, but {}", obstacle::format_counts(taken)) }
+}
+
+/// The members of a shared pool that lists its hosts: the hosts that are nodes, and not exclusive to
+/// other pools. They are not reserved.
 fn find_listed(
+    pool: &Pool<'_>,
     hosts: &[Host],
-    old: &[Member],
     inventory: &Inventory<'_>,
     now: Timestamp,
 ) -> (Vec<Member>, Readiness) {
     let mut members: Vec<Member> = Vec::with_capacity(hosts.len());
     let mut problems = Vec::new();
+    let mut taken = BTreeMap::new();
     for (index, host) in (0..).zip(hosts) {
         let found = find_node(inventory.view, host, index)
             .map(|node| inventory.index_of(node).map(|index| &inventory.nodes[index]));
@@ -196,6 +228,10 @@ fn find_listed(
             ));
             continue;
         }
+        if let Some(obstacle) = find_exclusive(pool, node.name, inventory) {
+            *taken.entry(obstacle).or_default() += 1;
+            continue;
+        }
         let member = Member {
             index,
             node: Some(node.name.to_owned()),
@@ -206,15 +242,21 @@ fn find_listed(
         let same = |before: &&Member| {
             Member { since: member.since.clone(), ..(*before).clone() } == member
         };
+        let old = &pool.pool.status.members;
         members.push(old.iter().find(same).cloned().unwrap_or(member));
     }
-    let readiness = if problems.is_empty() {
-        Readiness::new_ready(match members.len() {
+    let readiness = if !problems.is_empty() {
+        Readiness::new_unready(PoolReason::UnknownHost, super::truncate(problems).join("; "))
+    } else if members.is_empty() {
+        let taken = obstacle::format_counts(&taken);
+        let message = format!("the pool has none of the hosts that it lists: {taken}");
+        Readiness::new_unready(PoolReason::InsufficientNodes, message)
+    } else {
+        let has = match members.len() {
             1 => "1 host is a node".to_owned(),
             all => format!("{all} hosts are nodes"),
-        })
-    } else {
-        Readiness::new_unready(PoolReason::UnknownHost, super::truncate(problems).join("; "))
+        };
+        Readiness::new_ready(except(has, &taken))
     };
     (members, readiness)
 }

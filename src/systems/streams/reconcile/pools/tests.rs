@@ -6,6 +6,7 @@ mod acceptance;
 mod exclusive;
 mod former_taint;
 mod members;
+mod owners;
 mod random;
 mod release;
 mod replacement;

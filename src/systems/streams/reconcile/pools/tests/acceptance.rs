@@ -45,7 +45,7 @@ fn a_pool_that_the_policy_forbids_loses_its_nodes() {
         }
         assert!(world.names("Node").iter().all(|node| world.is_unmarked(node)));
         world.govern("");
-        assert_eq!((&*world.nodes_of("shared"), &*world.nodes_of("exclusive")), ("n00", "n01"));
+        assert_eq!((&*world.nodes_of("shared"), &*world.nodes_of("exclusive")), ("n01", "n02"));
     }
 }
 
@@ -130,7 +130,7 @@ fn a_namespace_has_no_more_pools_than_allowed() {
     let mut world = World::sized(4);
     world.set_policy("hostPools: {maxPoolsPerNamespace: 2}").pool_in("other", "d", shared(1));
     world.add([("a", shared(1)), ("b", json!({"hosts": ["n01"]})), ("c", shared(1))]);
-    world.expect("a", "n01", "True…").expect("b", "n01", "True…");
+    world.expect("a", "n02", "True…").expect("b", "n01", "True…");
     let refused = "namespace ns may have 2 host pools, and has older ones; \
                    delete one that is not needed, or ask the cluster's administrator \
                    (hostPools.maxPoolsPerNamespace)";
@@ -163,7 +163,7 @@ fn a_node_counts_as_exclusive_until_its_taint_is_removed_with_the_last_pod() {
     let refused = "asks for 2 exclusive nodes; namespace ns may have 2, and 1 is taken, \
                    1 of them by pods of earlier pools: delete these pods, or wait until they end";
     world.expect_refused("b", "TooManyExclusiveNodes", refused);
-    let few = "needs 4 nodes, 3 are eligible; 1 belongs to an exclusive pool";
+    let few = "needs 4 nodes, 3 are eligible; 1 is exclusive to a deleted pool";
     world.expect("shared", "", &format!("False InsufficientNodes: {few}"));
     assert!(world.names("Node").iter().all(|node| world.labels(node).is_empty()));
     world.delete_pool("shared").clear("Pod").settle();

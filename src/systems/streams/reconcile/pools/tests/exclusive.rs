@@ -46,7 +46,8 @@ fn an_exclusive_literal_pool_reserves_the_hosts_in_their_order() {
     // The author chose the hosts, so a cordon does not exclude them.
     world.change_node("n3", json!({"spec": {"unschedulable": true}})).pod("q", "n1");
     world.add([("p", json!({"hosts": ["n3", "n1"], "exclusivity": "Exclusive"}))]);
-    let problem = "False InsufficientNodes: hosts[1], node n1, runs pods of other jobs";
+    let problem =
+        "False InsufficientNodes: hosts[1], node n1, runs Streams pods outside of the pool";
     world.expect("p", "", problem);
     assert_eq!(world.take_counts().1, 0, "all or nothing");
     world.clear("Pod").settle().expect_nodes("p", "n3, n1");
@@ -99,7 +100,7 @@ fn a_node_that_gets_another_pod_after_the_taint_is_replaced_before_any_is_labell
 fn a_pool_that_cannot_be_completed_releases_its_nodes() {
     let mut world = reserving(2, 2);
     world.pod("foreign", "n01").settle();
-    let problem = "needs 2 nodes, 1 is eligible; 1 runs pods of other jobs";
+    let problem = "needs 2 nodes, 1 is eligible; 1 runs Streams pods outside of the pool";
     world.expect("p", "", &format!("False InsufficientNodes: {problem}"));
     assert!(world.taints("n00").is_empty() && world.taints("n01").is_empty());
     world.expect_events("p", &["InsufficientNodes"]);

@@ -48,15 +48,15 @@ fn a_shared_pool_that_lists_its_hosts_has_members_without_marks() {
 fn listed_hosts_that_are_not_one_node_each_are_reported() {
     let mut world = World::new(&["n1"]);
     world.node("a", address("10.0.0.9")).node("b", address("10.0.0.9"));
-    world.node("n4", address("10.0.0.4")).add([
+    world.node("n4", address("10.0.0.4")).node("n5", address("10.0.0.5")).add([
         ("ambiguous", json!({"hosts": ["n1", "10.0.0.9"]})),
         ("twice", json!({"hosts": ["n4", "n1", "10.0.0.4"]})),
-        ("exclusive", json!({"hosts": ["n4", "10.0.0.4"], "exclusivity": "Exclusive"})),
+        ("exclusive", json!({"hosts": ["n5", "10.0.0.5"], "exclusivity": "Exclusive"})),
     ]);
     for (pool, nodes, problem) in [
         ("ambiguous", "n1", "several nodes have the address 10.0.0.9 (hosts[1]): a and b"),
         ("twice", "n4, n1", "hosts[0] and hosts[2] are one node, n4"),
-        ("exclusive", "", "hosts[1] and another listed host are one node, n4"),
+        ("exclusive", "", "hosts[1] and another listed host are one node, n5"),
     ] {
         world.expect(pool, nodes, &format!("False UnknownHost: {problem}"));
     }
@@ -91,10 +91,10 @@ fn too_few_nodes_are_reported_with_the_number_of_each_obstacle() {
     let obstacles = "1 is being deleted, 2 are control-plane nodes, \
                   1 is outside the policy's hostPools.nodeSelector, 1 is not Ready, 2 are cordoned, \
                   2 have taints, 1 lacks the label kubernetes.io/hostname, \
-                  1 belongs to an exclusive pool";
+                  1 is exclusive to HostPool x";
     let few = |what| format!("False InsufficientNodes: needs {what}");
     world.expect("shared", "", &few(format!("4 nodes, 3 are eligible; {obstacles}")));
-    let others = "1 belongs to another pool, 1 runs pods of other jobs";
+    let others = "1 belongs to HostPool y, 1 runs Streams pods outside of the pool";
     world.expect("exclusive", "", &few(format!("2 nodes, 1 is eligible; {obstacles}, {others}")));
     assert_eq!(world.take_counts().1, 0, "no node is labelled or tainted");
     world.expect_events("shared", &["InsufficientNodes"]);

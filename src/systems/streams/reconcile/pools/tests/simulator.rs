@@ -113,7 +113,8 @@ impl World {
     }
 
     pub(super) fn document(&self, pool: &str) -> &Value {
-        self.get("HostPool", pool)
+        let found = self.all("HostPool").find(|of| of["metadata"]["name"] == pool);
+        found.unwrap_or_else(|| panic!("no HostPool {pool}: {:?}", self.names("HostPool")))
     }
 
     pub(super) fn grow(&mut self, pool: &str, size: u32) -> &mut Self {
