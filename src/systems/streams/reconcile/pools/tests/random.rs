@@ -1,6 +1,6 @@
 //! Random sequences of events, after each of which the pools are consistent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::simulator::{Pace, World, pool_label};
 use super::{exclusive, labels, shared};
 use crate::simulation::CONTROLLER;
+use crate::systems::streams::keys::EXCLUSIVE_TAINT;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::test_cases::cases;
 
@@ -36,6 +37,11 @@ enum Event {
     Tainted(usize, bool),
     LabelRemoved(usize),
     PoolCreated(usize, u32, bool),
+    /// The pool lists these nodes.
+    PoolLists(usize, usize, usize),
+    /// The pool is all nodes with the tag.
+    PoolOfTagged(usize),
+    NodeTagged(usize, bool),
     PoolDeleted(usize),
     PoolGrown(usize),
     PodBound(usize, usize, Option<usize>, bool),
@@ -63,6 +69,10 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => node.clone().prop_map(Event::LabelRemoved),
         4 => (pool.clone(), 1..4u32, any::<bool>())
             .prop_map(|(p, size, exclusive)| Event::PoolCreated(p, size, exclusive)),
+        2 => (pool.clone(), node.clone(), node.clone())
+            .prop_map(|(p, one, other)| Event::PoolLists(p, one, other)),
+        1 => pool.clone().prop_map(Event::PoolOfTagged),
+        1 => (node.clone(), any::<bool>()).prop_map(|(n, on)| Event::NodeTagged(n, on)),
         1 => pool.clone().prop_map(Event::PoolDeleted),
         1 => pool.clone().prop_map(Event::PoolGrown),
         2 => pod.clone().prop_map(|(pod, n, p, indexed)| Event::PodBound(pod, n, p, indexed)),
@@ -109,10 +119,22 @@ fn apply(world: &mut World, event: &Event) {
             let spec = if *is_exclusive { exclusive(*size) } else { shared(*size) };
             world.pool(&pool(p), spec);
         }
+        Event::PoolLists(p, one, other) if !has_pool(world, p) => {
+            let hosts: BTreeSet<String> = [node(one), node(other)].into();
+            world.pool(&pool(p), json!({"hosts": hosts}));
+        }
+        Event::PoolOfTagged(p) if !has_pool(world, p) => {
+            world.pool(&pool(p), json!({"tags": ["source"]}));
+        }
+        Event::NodeTagged(n, on) if has_node(world, n) => {
+            let tag = if *on { json!("source") } else { Value::Null };
+            world.change_node(&node(n), labels(json!({"streams.ibm.com/hostpool": tag})));
+        }
         Event::PoolDeleted(p) if has_pool(world, p) => _ = world.delete_pool(&pool(p)),
         Event::PoolGrown(p) if has_pool(world, p) => {
-            let size = world.document(&pool(p))["spec"]["size"].as_u64().unwrap();
-            world.grow(&pool(p), u32::try_from(size).unwrap() + 1);
+            if let Some(size) = world.document(&pool(p))["spec"]["size"].as_u64() {
+                world.grow(&pool(p), u32::try_from(size).unwrap() + 1);
+            }
         }
         Event::PodBound(pod, n, p, indexed) => {
             let name = format!("pod{pod}");
@@ -154,7 +176,7 @@ type ReadyMembers = BTreeMap<(String, String, u32), (String, String)>;
 
 fn ready_members(world: &World) -> ReadyMembers {
     let mut members = ReadyMembers::new();
-    for pool in world.all("HostPool") {
+    for pool in world.all("HostPool").filter(|pool| is_sized(pool)) {
         for member in pool["status"]["members"].as_array().into_iter().flatten() {
             if member["state"] == "Ready" {
                 let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -166,6 +188,38 @@ fn ready_members(world: &World) -> ReadyMembers {
         }
     }
     members
+}
+
+/// The nodes that a pool lists, or that have its tag.
+fn unmarked_hosts(world: &World, pool: &Value) -> BTreeSet<String> {
+    let listed = |node: &String| {
+        let hosts = pool["spec"]["hosts"].as_array();
+        hosts.is_some_and(|hosts| hosts.iter().any(|host| host == node))
+    };
+    let tagged = |node: &String| {
+        let labels = &world.get("Node", node)["metadata"]["labels"];
+        !pool["spec"]["tags"].is_null() && labels["streams.ibm.com/hostpool"] == "source"
+    };
+    world.names("Node").into_iter().filter(|node| listed(node) || tagged(node)).collect()
+}
+
+/// Whether the controller chooses the nodes of a pool.
+fn is_sized(pool: &Value) -> bool {
+    !pool["spec"]["size"].is_null()
+}
+
+/// The nodes that the statuses of exclusive pools record: the UID of the pool, the index and the node.
+fn exclusive_nodes(world: &World) -> BTreeSet<(String, String, String)> {
+    let pools = world.all("HostPool").filter(|pool| pool["spec"]["exclusivity"] == "Exclusive");
+    let recorded = pools.flat_map(|pool| {
+        let members = pool["status"]["members"].as_array().into_iter().flatten();
+        let members = members.filter(|member| member["state"] != "Vacant");
+        members.map(|of| {
+            let node = of["node"].as_str().unwrap().to_owned();
+            (pool["metadata"]["uid"].to_string(), of["index"].to_string(), node)
+        })
+    });
+    recorded.collect()
 }
 
 /// A regression found by the property below: while the status of a pool that gave up a node was not
@@ -198,7 +252,14 @@ proptest! {
         let mut world = start();
         let mut before = ReadyMembers::new();
         for event in events.iter().chain([&Event::Settled(Pace::Last)]) {
+            let recorded = exclusive_nodes(&world);
             apply(&mut world, event);
+            for (_, _, node) in exclusive_nodes(&world).difference(&recorded) {
+                for pool in world.all("HostPool").filter(|pool| !is_sized(pool)) {
+                    let is_robbed = unmarked_hosts(&world, pool).contains(node);
+                    prop_assert!(!is_robbed, "{} is a host of {:#}", node, pool);
+                }
+            }
             let now = ready_members(&world);
             for (member, (node, uid)) in &before {
                 let is_of = |object: &&Value, uid: &str| object["metadata"]["uid"] == *uid;
@@ -217,7 +278,7 @@ proptest! {
         for name in world.names("Node") {
             let taints = world.taints(&name);
             let exclusive = |taint: &String| {
-                let hash = taint.strip_prefix("stowplan.dev/exclusive=")?;
+                let hash = taint.strip_prefix(EXCLUSIVE_TAINT)?.strip_prefix('=')?;
                 hash.strip_suffix(":NoSchedule").map(str::to_owned)
             };
             let exclusive: Vec<String> = taints.iter().filter_map(exclusive).collect();
@@ -238,7 +299,16 @@ proptest! {
                 prop_assert!(hashes.contains(hash) || is_needed);
             }
         }
-        for name in &pools {
+        for pool in world.all("HostPool").filter(|pool| !is_sized(pool)) {
+            let mut hosts = unmarked_hosts(&world, pool);
+            let all = pool["spec"]["hosts"].as_array().map_or(hosts.len(), Vec::len);
+            let is_complete = all == hosts.len();
+            hosts.retain(|node| !world.taints(node).iter().any(|of| of.contains(EXCLUSIVE_TAINT)));
+            let name = pool["metadata"]["name"].as_str().unwrap();
+            let is_ready = world.ready(name).starts_with("True");
+            prop_assert_eq!(is_ready, is_complete && !hosts.is_empty(), "{}", world.ready(name));
+        }
+        for name in pools.iter().filter(|name| is_sized(world.document(name))) {
             let members = ready_members(&world).into_iter().filter(|((pool, ..), _)| pool == name);
             let members: BTreeMap<u32, String> =
                 members.map(|((.., index), (node, _))| (index, node)).collect();
