@@ -11,11 +11,12 @@ use self::world::World;
 use crate::streams_cases::{
     any_model, element_name, job_spec, must_be_refused, node_name, pool_name,
 };
-use crate::streams_oracle::{Element, Form, Model, Pool, Set};
+use crate::streams_oracle::{Element, Form, Host, Model, Node, Others, Pool, Set};
 use life::any_life;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
+use serde_json::json;
 
 /// As many cases as the environment variable `PROPTEST_CASES` says, which proptest reads, or 300.
 fn cases() -> Config {
@@ -85,6 +86,51 @@ proptest! {
         prop_assume!(model.is_possible());
         if let Err(why) = life::live(&model, &life) {
             prop_assert!(false, "{}\n{}", why, describe(&model));
+        }
+    }
+}
+
+/// A refusal named the token and the pool, and not what joins the elements that are in the pool and those that
+/// have the token: what it named was possible.
+#[test]
+fn a_refusal_names_what_joins_elements_that_must_be_apart() {
+    let free = Node { tags: 0b01, others: Others::Nobody, is_lost: false };
+    let in_pool = || vec![Host::Any { pool: 0 }];
+    let element = |hosts, together, apart| Element { hosts, together, apart, is_isolated: false };
+    let model = Model {
+        nodes: vec![free; 5],
+        pools: vec![Pool { form: Form::Sized(1, 0), is_exclusive: false }],
+        elements: vec![
+            element(in_pool(), 0b100, 0),
+            element(Vec::new(), 0b010, 0b010),
+            element(in_pool(), 0, 0b010),
+            element(Vec::new(), 0b110, 0),
+        ],
+    };
+    let texts = World::new(&model).validate(&model).unwrap_err().join("\n");
+    assert!(texts.contains("TooManyExlocated"), "{texts}");
+    assert!(!named(&model, &texts).is_possible(), "{texts}");
+}
+
+/// The nodes of others' pools without marks are free for elements and shared pools, and for no exclusive one.
+#[test]
+fn an_exclusive_pool_of_a_job_gets_no_host_of_another_pool() {
+    for spec in [json!({"hosts": ["hh1"]}), json!({"tags": ["other"]})] {
+        let free = Node { tags: 0, others: Others::Nobody, is_lost: false };
+        let pool = Pool { form: Form::Sized(2, 0), is_exclusive: true };
+        let element = Element { hosts: vec![Host::Any { pool: 0 }], ..Element::default() };
+        let (pools, elements) = (vec![pool], vec![element]);
+        for (nodes, is_possible) in [(2, false), (3, true)] {
+            let nodes = vec![free.clone(); nodes];
+            let model = Model { nodes, pools: pools.clone(), elements: elements.clone() };
+            let mut world = World::new(&model);
+            world.label_node(0, "streams.ibm.com/hostpool", "other");
+            world.create_pool("hosts", &spec);
+            assert_eq!(world.validate(&model).is_ok(), is_possible, "{spec}");
+            world.create_job(&model);
+            world.settle();
+            let expected = if is_possible { vec![Some(1), Some(2)] } else { vec![None, None] };
+            assert_eq!(world.placement(&model).pools[0], expected, "{spec}");
         }
     }
 }

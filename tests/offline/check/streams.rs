@@ -44,6 +44,38 @@ fn a_member_of_a_pool_is_an_obstacle() {
 }
 
 #[test]
+fn a_host_that_another_pool_has_is_an_obstacle() {
+    let mut found = Findings::default();
+    let tag = json!({"metadata": {"labels": {"streams.ibm.com/hostpool": "source"}}});
+    let key = "status-taint.cluster-autoscaler.kubernetes.io/stowplan-exclusive";
+    let taint = json!({"key": key, "value": HASH, "effect": "NoSchedule"});
+    let n1 = with(tainted(node("n1"), &[taint]), &tag);
+    let of_pool = "pool.stowplan.node-restriction.kubernetes.io/";
+    let n1 = with(n1, &json!({"metadata": {"labels": {format!("{of_pool}{HASH}"): "0"}}}));
+    let has = json!({"conditions": ready("True", "Allocated", ""), "members": [member(0, "n1", "Ready")]});
+    let fast = pool(&json!({"size": 1, "exclusivity": "Exclusive"}), &has);
+    let fast = with(fast, &json!({"metadata": {"namespace": "other", "name": "fast"}}));
+    let named = |name: &str, spec: Value, message: &str| {
+        let status = json!({"conditions": ready("False", "InsufficientNodes", message)});
+        with(pool(&spec, &status), &json!({"metadata": {"name": name, "uid": name}}))
+    };
+    let none = "the pool has none of the nodes with the tags: 1 is exclusive to a pool of another namespace";
+    let ingest = named("ingest", json!({"tags": ["source"]}), none);
+    let none = "the pool has none of the hosts that it lists: 1 is exclusive to a pool of another namespace";
+    let names = named("names", json!({"hosts": ["n1", "n9"]}), none);
+    let few = "needs 1 node, 0 are eligible; 1 belongs to HostPool ingest";
+    let own = named("own", json!({"size": 1, "exclusivity": "Exclusive"}), few);
+    let source = json!({"key": "streams.ibm.com/hostpool", "operator": "In", "values": ["source"]});
+    let pod = waiting("a", &on(&json!({"matchExpressions": [source]})));
+    let all = [n1, node("n2"), fast, ingest, names, own, pod];
+    for asked in ["pool/ingest", "pool/names", "pool/own", "pod/a"] {
+        found.show(asked, &all, asked);
+    }
+    found.show("pool/fast", &all, "pool/fast -n other");
+    found.compare("hosts_of_others");
+}
+
+#[test]
 fn pods_that_must_be_together_or_apart_are_obstacles() {
     let mut found = Findings::default();
     let together = "streams.ibm.com/hostcolocation.X";

@@ -76,16 +76,29 @@ impl World {
                 }
             }
         }
-        let controller = |_: &Simulation, events: &mut dyn Iterator<Item = Event>| events.next();
-        world.simulation.run(CONTROLLER_ALONE, Timestamp::MAX, controller).unwrap();
+        world.settle();
         world
+    }
+
+    /// Carries out the plans of the controller until there is nothing left to do.
+    pub(crate) fn settle(&mut self) {
+        let controller = |_: &Simulation, events: &mut dyn Iterator<Item = Event>| events.next();
+        self.simulation.run(CONTROLLER_ALONE, Timestamp::MAX, controller).unwrap();
+    }
+
+    /// Labels a node.
+    pub(crate) fn label_node(&mut self, node: usize, key: &str, value: &str) {
+        let id = Id::new("Node", "", &node_name(node));
+        let mut node = self.simulation.store.edit(&id).expect("there is such a node");
+        node["metadata"]["labels"][key] = json!(value);
     }
 
     fn create(&mut self, object: Value) {
         self.simulation.store.create(object).unwrap();
     }
 
-    fn create_pool(&mut self, name: &str, spec: &Value) {
+    /// Creates a pool of others.
+    pub(crate) fn create_pool(&mut self, name: &str, spec: &Value) {
         let metadata = json!({"name": name, "namespace": OTHERS});
         self.create(
             json!({"apiVersion": VERSION, "kind": "HostPool", "metadata": metadata, "spec": spec}),

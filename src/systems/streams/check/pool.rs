@@ -1,13 +1,20 @@
 //! Why a HostPool is not ready.
 
+use std::collections::BTreeSet;
+
 use super::conditions::{pool_remedy, report_conditions};
 use super::scaling;
-use crate::systems::check::words::{SEE_CONTROLLER, node_remedy};
+use crate::api::condition::READY;
+use crate::systems::check::words::{SEE_CONTROLLER, node_remedy, nodes};
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::fit::{self, Obstacle, PodNeeds, Question};
 use crate::systems::streams::api::host_pool::{Member, MemberState};
+use crate::systems::streams::guard::{find_current, is_refused};
 use crate::systems::streams::kinds::StreamsView as _;
-use crate::systems::streams::kinds::host_pool::{HostPool, POOL_LABEL_PREFIX};
+use crate::systems::streams::kinds::host_pool::{Form, HostPool, POOL_LABEL_PREFIX};
+use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
+use crate::systems::streams::owners::unmarked_hosts;
+use crate::systems::streams::resolve::{Resolved, format_host, resolve};
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::Name;
 
@@ -30,6 +37,19 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> 
     {
         diagnosis.report(format!("it {problem}"), "create another pool with a valid spec");
     }
+    report_owners(&mut diagnosis, cluster, name, pool);
+    if let (Ok(Form::Literal(hosts)), false) = (&pool.form, cluster.has_no_nodes()) {
+        let is_member = |index| pool.status.members.iter().any(|member| member.index == index);
+        let others = (0..).zip(hosts).filter(|(index, _)| !is_member(*index));
+        let others = others.map(|(index, host)| match resolve(&cluster.view, host) {
+            Resolved::Node(node) => format!("[{index}] {node}, not a member"),
+            Resolved::Unknown => format!("[{index}] no node has the {}", format_host(host)),
+            Resolved::Ambiguous(found) => {
+                format!("[{index}] {} have the {}", nodes(&found), format_host(host))
+            }
+        });
+        diagnosis.placed.extend(others);
+    }
     for member in &pool.status.members {
         let node = member.node.as_deref().unwrap_or("no node");
         diagnosis.placed.push(format!("[{}] {node}, {:?}", member.index, member.state));
@@ -39,6 +59,61 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> 
     }
     diagnosis.parts = scaling::diagnose(context, &name.namespace, &pool.identity.uid);
     Some(diagnosis)
+}
+
+/// Reports the pools that have nodes which this one could have otherwise: of two pools of which one is
+/// exclusive, a node belongs to one.
+fn report_owners(diagnosis: &mut Diagnosis, cluster: &Cluster, name: &Name, pool: &HostPool) {
+    let view = &cluster.view;
+    if pool.is_labelled() && find_current(pool, READY).is_none() {
+        return;
+    }
+    let mut wanted: BTreeSet<&str> = match &pool.form {
+        Ok(Form::Literal(hosts)) => {
+            let node = |host| match resolve(view, host) {
+                Resolved::Node(node) => Some(node),
+                Resolved::Unknown | Resolved::Ambiguous(_) => None,
+            };
+            hosts.iter().filter_map(node).collect()
+        }
+        Ok(Form::Tagged(tags) | Form::Sized(_, tags)) => {
+            let tags = tag_keys(tags);
+            let nodes = view.nodes().map(|(node, _)| node);
+            nodes.filter(|node| has_tags(view.node_tags(node), &tags)).collect()
+        }
+        Ok(Form::Any) | Err(_) => return,
+    };
+    recorded(pool).for_each(|node| _ = wanted.remove(node));
+    let others = view.host_pools().filter(|(other, of)| {
+        *other != name
+            && (pool.exclusive || of.exclusive)
+            && !of.identity.deleting
+            && !is_refused(of)
+    });
+    let mut others: Vec<_> = others.collect();
+    others.sort_unstable_by_key(|(other, _)| *other);
+    for (other, of) in others {
+        let unmarked = unmarked_hosts(of, view);
+        let marked = recorded(of).filter(|_| of.is_labelled());
+        let hosts: BTreeSet<&str> = unmarked.into_iter().chain(marked).collect();
+        let hosts: Vec<&str> = hosts.intersection(&wanted).copied().collect();
+        let verb = match (hosts.len(), of.exclusive) {
+            (0, _) => continue,
+            (1, true) => "is exclusive to",
+            (1, false) => "belongs to",
+            (_, true) => "are exclusive to",
+            (_, false) => "belong to",
+        };
+        let Name { namespace, name } = other;
+        diagnosis.decided.push(format!("{} {verb} HostPool {namespace}/{name}", nodes(&hosts)));
+    }
+}
+
+/// The nodes that the status of a pool records.
+fn recorded(pool: &HostPool) -> impl Iterator<Item = &str> {
+    let members = pool.status.members.iter();
+    let members = members.filter(|member| member.state != MemberState::Vacant);
+    members.filter_map(|member| member.node.as_deref())
 }
 
 /// The pools of a namespace that no job owns.

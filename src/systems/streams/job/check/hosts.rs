@@ -1,12 +1,12 @@
 //! Checks whether there are hosts for the elements that must share a host, and for those that must
 //! not.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Check;
 use super::joins::find_joins;
 use crate::placement::reason::{Reason, quoted};
-use crate::systems::check::words::counted;
+use crate::systems::check::words::{counted, some};
 use crate::systems::streams::api::streams_job::Enforcement;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, to_usize};
@@ -234,34 +234,43 @@ impl<'c> Check<'c> {
         }
         for token in order {
             let units = by_token.remove(token).unwrap_or_default();
-            let mut on_node: HashMap<&str, Operator> = HashMap::new();
-            let mut in_pool: HashMap<usize, u32> = HashMap::new();
+            let mut on_node: HashMap<&str, (Operator, &Claim)> = HashMap::new();
+            let mut in_pool: HashMap<usize, Vec<(Operator, &Claim)>> = HashMap::new();
             for (unit, by) in &units {
-                if let Some(node) =
-                    unit.claims.iter().find_map(|claim| self.find_pinned_node(claim))
-                    && let Some(other) = on_node.insert(node, *by)
+                let mut claims = unit.claims.iter();
+                let pinned = claims.find_map(|claim| Some((self.find_pinned_node(claim)?, claim)));
+                if let Some((node, claim)) = pinned
+                    && let Some(other) = on_node.insert(node, (*by, claim))
                 {
                     let problem = format!(
-                        "{} and {} must be apart (hostExlocation {}), and node {node} is the host of both",
-                        self.format_operator(other),
+                        "{} and {} must be apart (hostExlocation {}), and node {node} is the host of both{}",
+                        self.format_operator(other.0),
                         self.format_operator(*by),
-                        quoted(token)
+                        quoted(token),
+                        self.format_claimants(&[other, (*by, claim)])
                     );
                     let remedy = "ask for different hosts, or remove the token from one of them";
                     self.report(Reason::ExlocatedTogether, problem, remedy);
                 }
-                find_pools(unit)
-                    .into_iter()
-                    .for_each(|pool| *in_pool.entry(pool).or_default() += 1);
+                for (pool, claim) in find_pools(unit) {
+                    let mut claims = unit.claims.iter();
+                    let own = claims.find(|of| {
+                        of.by.element == by.element
+                            && matches!(of.location, Location::Pool { pool: of, .. } if of == pool)
+                    });
+                    in_pool.entry(pool).or_default().push((*by, own.unwrap_or(claim)));
+                }
             }
             for (index, pool) in closure.pools.iter().enumerate() {
-                let wanted = in_pool.get(&index).copied().unwrap_or_default();
+                let groups = in_pool.get(&index).map(Vec::as_slice).unwrap_or_default();
+                let wanted = u32::try_from(groups.len()).unwrap_or(u32::MAX);
                 if let Some(size) = exceeded_size(pool, wanted) {
                     let problem = format!(
-                        "{wanted} groups of processing elements must be apart (hostExlocation {}) in {}, which has {}",
+                        "{wanted} groups of processing elements must be apart (hostExlocation {}) in {}, which has {}{}",
                         quoted(token),
                         self.format_pool(index),
-                        counted(to_usize(size), "host")
+                        counted(to_usize(size), "host"),
+                        self.format_claimants(groups)
                     );
                     let remedy =
                         "make the pool larger, or remove operators from the pool or from the token";
@@ -269,6 +278,15 @@ impl<'c> Check<'c> {
                 }
             }
         }
+    }
+
+    /// Says why the elements of these operators must be where others claim a host, as the end of a
+    /// sentence. Empty if all of them claim it themselves.
+    fn format_claimants(&self, of: &[(Operator, &Claim)]) -> String {
+        let others = of.iter().filter(|(by, claim)| by.element != claim.by.element);
+        let joins: Vec<String> =
+            others.map(|(by, claim)| self.format_joins(&[by.element, claim.by.element])).collect();
+        if joins.is_empty() { String::new() } else { format!(": {}", some(&joins)) }
     }
 
     /// Checks isolation: an isolated element must not be pinned to the node of another element, and
@@ -284,7 +302,7 @@ impl<'c> Check<'c> {
         let (isolated, others): (Vec<&Unit>, Vec<&Unit>) =
             closure.units.iter().partition(|unit| unit.isolated.is_some());
         for unit in isolated.into_iter().chain(others) {
-            for pool in find_pools(unit) {
+            for (pool, _) in find_pools(unit) {
                 let (alone, shared) = in_pool.entry(pool).or_default();
                 match unit.isolated {
                     Some(_) => *alone += 1,
@@ -325,14 +343,12 @@ impl<'c> Check<'c> {
     }
 }
 
-/// The pools that a unit must be in, each once.
-fn find_pools(unit: &Unit) -> Vec<usize> {
-    let mut pools = Vec::new();
+/// The pools that a unit must be in, each with the first of the claims that say so.
+fn find_pools(unit: &Unit) -> BTreeMap<usize, &Claim> {
+    let mut pools = BTreeMap::new();
     for claim in &unit.claims {
-        if let Location::Pool { pool, .. } = claim.location
-            && !pools.contains(&pool)
-        {
-            pools.push(pool);
+        if let Location::Pool { pool, .. } = claim.location {
+            pools.entry(pool).or_insert(claim);
         }
     }
     pools
