@@ -53,7 +53,7 @@ pub(super) fn pool_remedy(reason: &str, pool: &HostPool) -> &'static str {
             "create another pool whose hosts are nodes (`kubectl get nodes -o wide`), or add these nodes"
         }
         PoolReason::InsufficientNodes => match &pool.form {
-            Ok(Form::Sized(_, tags)) if !tags.is_empty() => {
+            Ok(Form::Sized(_, tags) | Form::Tagged(tags)) if !tags.is_empty() => {
                 "label more nodes with its tags (`kubectl label node NODE KEY=VALUE`), or free nodes that have them"
             }
             Ok(Form::Literal(_)) => "free these nodes, or create another pool with other hosts",
