@@ -40,7 +40,7 @@ fn collect(path: &[String], value: &Value, parts: &mut Parts) {
 
 fn parse(definitions: &Objects) -> Parts {
     let mut parts = Parts::new();
-    for ((_, name), definition) in &definitions.0 {
+    for ((_, name, _), definition) in &definitions.0 {
         collect(std::slice::from_ref(name), &definition["spec"], &mut parts);
     }
     parts
@@ -116,7 +116,8 @@ fn the_definitions_only_grow() {
 #[test]
 fn what_narrows_a_definition_is_found_and_what_needs_no_second_version_is_accepted() {
     const SPEC: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
-    let pools = ("CustomResourceDefinition".to_owned(), "hostpools.stowplan.dev".to_owned());
+    let pools = ["CustomResourceDefinition", "hostpools.stowplan.dev", ""];
+    let pools: (String, String, String) = pools.map(str::to_owned).into();
     let rule = |rule: &str| json!({"rule": rule, "message": "small"});
     let beta = json!({"name": "v1beta1", "served": true, "storage": false});
     // One place, its new value, null for none, and whether that is accepted.

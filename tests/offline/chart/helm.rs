@@ -167,8 +167,8 @@ pub(crate) fn texts(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().map(|it| it.as_str().expect("text")).collect()
 }
 
-/// The rendered objects, by kind and name.
-pub(crate) struct Objects(pub(crate) BTreeMap<(String, String), Value>);
+/// The rendered objects, by kind, name and namespace, which is empty for objects outside of any.
+pub(crate) struct Objects(pub(crate) BTreeMap<(String, String, String), Value>);
 
 impl Objects {
     pub(crate) fn parse(text: &str) -> Self {
@@ -176,14 +176,19 @@ impl Objects {
         let mut objects = BTreeMap::new();
         for object in documents {
             let word = |word: &Value| word.as_str().expect("a word").to_owned();
-            let key = (word(&object["kind"]), word(&object["metadata"]["name"]));
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+            let key = (word(&object["kind"]), word(&object["metadata"]["name"]), namespace);
             assert!(objects.insert(key.clone(), object).is_none(), "{key:?} is there twice");
         }
         Self(objects)
     }
 
+    /// The object of this kind and name, of which there is one among all namespaces.
     pub(crate) fn find(&self, kind: &str, name: &str) -> Option<&Value> {
-        self.0.get(&(kind.to_owned(), name.to_owned()))
+        let mut named = self.of_kind(kind).into_iter().filter(|(known, _)| *known == name);
+        let first = named.next();
+        assert!(named.next().is_none(), "{kind} {name} is in several namespaces");
+        first.map(|(_, object)| object)
     }
 
     pub(crate) fn get(&self, kind: &str, name: &str) -> &Value {
@@ -193,8 +198,8 @@ impl Objects {
 
     /// The objects of a kind, with their names.
     pub(crate) fn of_kind(&self, kind: &str) -> Vec<(&str, &Value)> {
-        let of_kind = self.0.iter().filter(|((it, _), _)| it == kind);
-        of_kind.map(|((_, name), object)| (&**name, object)).collect()
+        let of_kind = self.0.iter().filter(|((it, _, _), _)| it == kind);
+        of_kind.map(|((_, name, _), object)| (&**name, object)).collect()
     }
 
     /// The mutating webhooks of the release `stowplan`; the first places pods.

@@ -71,7 +71,7 @@ fn the_charts_metadata_are_complete_and_true() {
         assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "{path}");
     }
     let definitions = Objects::parse(&read("files/crds.yaml"));
-    let definitions = definitions.0.iter().map(|((_, name), object)| {
+    let definitions = definitions.0.iter().map(|((_, name, _), object)| {
         let spec = &object["spec"];
         json!([name, spec["names"]["kind"], spec["versions"][0]["name"]]).to_string()
     });

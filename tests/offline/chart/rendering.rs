@@ -67,8 +67,8 @@ pub(super) fn changes() -> Vec<(String, Render, Render)> {
 /// any more, the lines are those of `before`, which other snapshots show.
 fn difference(before: &Render, after: &Render) -> String {
     let keys: BTreeSet<_> = before.objects().0.keys().chain(after.objects().0.keys()).collect();
-    let yaml = |render: &Render, (kind, name): &(String, String)| {
-        let object = render.objects().find(kind, name);
+    let yaml = |render: &Render, key| {
+        let object = render.objects().0.get(key);
         object.map_or_else(String::new, |it| serde_saphyr::to_string(it).expect("YAML"))
     };
     let mut found = String::new();

@@ -54,8 +54,13 @@ impl Objects {
                 if !subjects.iter().any(|subject| subject["name"] == account) {
                     continue;
                 }
-                let [role_kind, role] = ["kind", "name"].map(|it| binding["roleRef"][it].as_str());
-                let rights = rights(self.get(role_kind.expect("a kind"), role.expect("a name")));
+                let [role_kind, role] = ["kind", "name"]
+                    .map(|it| binding["roleRef"][it].as_str().expect("text").to_owned());
+                let namespace = match &*role_kind {
+                    "Role" => binding["metadata"]["namespace"].as_str().expect("a namespace"),
+                    _ => "",
+                };
+                let rights = rights(&self.0[&(role_kind, role, namespace.to_owned())]);
                 if kind == "RoleBinding" {
                     // `helm test` tries a pod in a namespace of the user's.
                     let is_own = binding["metadata"]["namespace"] == "stowplan-system";
@@ -122,6 +127,26 @@ fn each_account_has_the_rights_that_check_expects_and_no_others() {
         wanted.insert("create pods".to_owned());
         let (everywhere, inside) = objects.rights("stowplan-test");
         assert_eq!(&everywhere | &inside, wanted);
+    }
+}
+
+/// `helm test --logs` asks for the logs of a pod named as each hook of the test, and fails if there is
+/// none.
+#[test]
+fn the_hooks_of_a_test_have_the_name_of_its_pod() {
+    for namespace in ["", "kube-public", "stowplan-system"] {
+        let objects = objects(&[&format!("test.namespace={namespace:?}")]);
+        let is_hook = |object: &Value| object["metadata"]["annotations"]["helm.sh/hook"] == "test";
+        let mut hooks = BTreeSet::new();
+        for ((kind, name, _), object) in &objects.0 {
+            if is_hook(object) {
+                assert_eq!(name, "stowplan-test", "{kind}");
+                hooks.insert(&**kind);
+            }
+        }
+        assert!(["Pod", "Role", "RoleBinding"].iter().all(|it| hooks.contains(it)), "{hooks:?}");
+        let (_, inside) = objects.rights("stowplan-test");
+        assert!(inside.contains("create pods"), "{namespace}: {inside:?}");
     }
 }
 
