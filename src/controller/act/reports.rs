@@ -2,8 +2,8 @@
 //!
 //! Many states pass at once: a group waits for a pod that ends a second after its TaskRun, a claim is
 //! bound, a taint is removed after a cordon. Events about them only distract, so they are recorded if
-//! they are still planned after [`PATIENCE`]. Events about steps are in one plan only, and are recorded
-//! at once.
+//! they are still planned after [`PATIENCE`], in the same words. A state whose text goes on changing is
+//! reported every [`LONGEST`]. Events about steps are in one plan only, and are recorded at once.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,18 +15,28 @@ use crate::systems::plan::{Action, Target};
 /// How long a state lasts before it is reported.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The states ([`Action::lasting`]) that the latest plan reports: the object and the reason, and since
-/// when. Another text about the same reason is the same state.
+/// How long a state whose text changes waits for a text that lasts.
+pub(super) const LONGEST: Duration = Duration::from_secs(15);
+
+/// The states ([`Action::lasting`]) that the latest plan reports, by object and reason.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    since: HashMap<(Target, &'static str), Instant>,
+    states: HashMap<(Target, &'static str), State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The texts of the latest plan, and when each is due.
+    notes: HashMap<String, Instant>,
+    /// When a text is due at the latest, if one has changed since all were due.
+    latest: Option<Instant>,
 }
 
 impl Reports {
     /// Takes the actions without a write of the latest plan, and removes from them the events that are
     /// not due.
     pub(super) fn take(&mut self, mut actions: Vec<Action>, now: Instant) -> Vec<Action> {
-        let mut since = HashMap::new();
+        let mut states: HashMap<_, State> = HashMap::new();
         for action in &mut actions {
             let lasting = action.lasting;
             action.events.retain(|event| {
@@ -34,17 +44,31 @@ impl Reports {
                     return true;
                 }
                 let key = (action.target.clone(), event.reason);
-                let first = self.since.get(&key).copied().unwrap_or(now);
-                since.insert(key, first);
-                first + PATIENCE <= now
+                let known = self.states.get(&key);
+                let latest = known.and_then(|known| known.latest);
+                let state = states.entry(key).or_default();
+                state.latest = state.latest.or(latest);
+                let due = known.and_then(|known| known.notes.get(&event.note)).copied();
+                let due = due.unwrap_or_else(|| {
+                    let latest = state.latest.get_or_insert(now + LONGEST);
+                    (*latest).min(now + PATIENCE)
+                });
+                state.notes.insert(event.note.clone(), due);
+                due <= now
             });
         }
-        self.since = since;
+        for state in states.values_mut() {
+            if state.notes.values().all(|due| *due <= now) {
+                state.latest = None;
+            }
+        }
+        self.states = states;
         actions
     }
 
     /// When the next event is due.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        self.since.values().map(|first| *first + PATIENCE).filter(|due| now < *due).min()
+        let due = self.states.values().flat_map(|state| state.notes.values());
+        due.filter(|due| now < **due).min().copied()
     }
 }

@@ -128,15 +128,42 @@ async fn a_state_is_reported_once_it_has_lasted() {
     bench.plan_for(2 * SECOND, Vec::new).await;
     bench.plan_for(2 * SECOND, || vec![report("Passing", "a")]).await;
     assert_eq!(bench.reasons(), ["Step"]);
-    // Another text about the same reason does not begin again.
+    // Another text about the same reason has to last, too.
     bench.plan_for(2 * SECOND, || vec![report("Lasting", "a")]).await;
     bench.plan_for(2 * SECOND, || vec![report("Lasting", "b")]).await;
-    assert_eq!(bench.reasons(), ["Step", "Lasting"]);
+    assert_eq!(bench.reasons(), ["Step"]);
     bench.plan_for(20 * SECOND, || vec![report("Lasting", "b")]).await;
     assert_eq!(bench.reasons(), ["Step", "Lasting"], "once");
+    bench.plan_for(2 * SECOND, || vec![report("Lasting", "passing")]).await;
+    bench.plan_for(20 * SECOND, || vec![report("Lasting", "b")]).await;
+    assert_eq!(bench.reasons(), ["Step", "Lasting"], "the text of a moment");
     assert_eq!(bench.api.events()[0]["type"], "Warning");
     assert!(bench.api.writes().is_empty());
     assert_eq!(bench.metrics.controller_actions.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_whose_text_goes_on_changing_is_reported() {
+    let mut bench = bench(|_| Reply::Hang);
+    let start = Instant::now();
+    let report = || {
+        let note = format!("after {} s", start.elapsed().as_secs());
+        let event = Event { warning: true, reason: "Changing", note };
+        let other = Event { warning: true, reason: "Changing", note: "another".to_owned() };
+        vec![
+            Action::new(target(NODE, "n1"), Write::None, vec![event, other])
+                .with_lasting(&["Changing"]),
+        ]
+    };
+    for _ in 0..14 {
+        bench.plan_for(SECOND, report).await;
+    }
+    // One of several texts about one reason that does not change is reported as usual.
+    assert_eq!(bench.reasons(), ["Changing"]);
+    for _ in 0..4 {
+        bench.plan_for(SECOND, report).await;
+    }
+    assert_eq!(bench.reasons(), ["Changing", "Changing"]);
 }
 
 #[tokio::test(start_paused = true)]
