@@ -164,7 +164,7 @@ impl ClaimRequest<'_> {
         let Some(task_run) = known else { return self.wait_for(Key::new(TASK_RUN, key)) };
         let mode = match &task_run.mode {
             Some(value) => mode::parse(value, String::new),
-            None => mode::of_namespace(self.claim.namespace, self.view, self.policy),
+            None => Ok(mode::of_namespace(self.claim.namespace, self.view, self.policy).0),
         };
         if mode.is_ok_and(|mode| mode != CoscheduleMode::Disabled) {
             self.adopt(keys::MODE, &format!("TaskRun {}", owner.name));

@@ -47,6 +47,8 @@ pub(super) use membership::needs_no_node;
 pub(crate) struct Groups {
     /// The effective mode of the run.
     pub mode: CoscheduleMode,
+    /// The mode of its namespace, if the policy's applies instead because that cannot be used.
+    pub unused_mode: Option<BadMode>,
     /// The groups, in the order of their first workspaces.
     pub groups: Vec<Group>,
     /// Requirements of the run that contradict each other.
@@ -148,8 +150,8 @@ pub(crate) fn of_run(
     view: &View,
     policy: &Policy,
 ) -> Result<Groups, BadMode> {
-    let mode = mode::of_run(name, run, view, policy)?;
-    let groups = Groups { mode, ..Groups::default() };
+    let (mode, unused_mode) = mode::of_run(name, run, view, policy)?;
+    let groups = Groups { mode, unused_mode, ..Groups::default() };
     // The pods of a run that names a native group are all that group's.
     if mode == CoscheduleMode::Disabled || run.group.is_some() {
         return Ok(groups);

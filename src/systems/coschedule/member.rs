@@ -139,6 +139,9 @@ impl PodRequest<'_> {
             return self
                 .warn(keys::MODE, "left alone: Tekton's own affinity assistant places its run");
         }
+        if let Some(bad) = &groups.unused_mode {
+            self.warn(keys::MODE, &bad.note(self.policy));
+        }
         self.outcome.awaited.extend(groups.awaited.iter().cloned());
         let mounted: Vec<&str> =
             self.pod.claims.iter().map(|volume| volume.claim.as_str()).collect();

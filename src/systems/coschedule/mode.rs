@@ -56,6 +56,16 @@ impl BadMode {
     }
 }
 
+impl BadMode {
+    /// Says that the policy's mode applies instead of that of a namespace.
+    #[must_use]
+    pub(crate) fn note(&self, policy: &Policy) -> String {
+        let Finding { problem, remedy, .. } = self.finding();
+        let applies = word(policy.coschedule.mode);
+        format!("{}: {problem}, so the policy's mode {applies} applies; {remedy}", self.object)
+    }
+}
+
 /// The word of a mode.
 #[must_use]
 pub(crate) fn word(mode: CoscheduleMode) -> &'static str {
@@ -108,42 +118,44 @@ pub(crate) fn source<'v>(name: &Name, run: &'v PipelineRun, view: &'v View) -> S
     view.namespace_mode(&name.namespace).map_or(Source::Policy, Source::Namespace)
 }
 
-/// The mode of a root run, by [`source`].
+/// Returns the mode of a root run, by [`source`], and that of its namespace if that is not used because it is no
+/// mode or not allowed: the policy's mode applies then, because the run's author is not to blame.
 ///
 /// # Errors
-/// If the value found there is not a mode, or one that the policy does not allow. The mode of a
-/// placeholder was allowed when it was created, and the policy's own is always allowed.
+/// If the value found at the run or its Pipeline is not a mode, or one that the policy does not allow. The
+/// mode of a placeholder was allowed when it was created, and the policy's own is always allowed.
 pub(crate) fn of_run(
     name: &Name,
     run: &PipelineRun,
     view: &View,
     policy: &Policy,
-) -> Result<CoscheduleMode, BadMode> {
-    match source(name, run, view) {
-        Source::Placeholder(mode) => Ok(mode),
-        Source::Run(value) => parse_allowed(value, policy, || format!("PipelineRun {}", name.name)),
+) -> Result<(CoscheduleMode, Option<BadMode>), BadMode> {
+    let mode = match source(name, run, view) {
+        Source::Placeholder(mode) => mode,
+        Source::Run(value) => {
+            parse_allowed(value, policy, || format!("PipelineRun {}", name.name))?
+        }
         Source::Pipeline { name, value } => {
-            parse_allowed(value, policy, || format!("Pipeline {name}"))
+            parse_allowed(value, policy, || format!("Pipeline {name}"))?
         }
-        Source::Namespace(value) => {
-            parse_allowed(value, policy, || format!("Namespace {}", name.namespace))
+        Source::Namespace(_) | Source::Policy => {
+            return Ok(of_namespace(&name.namespace, view, policy));
         }
-        Source::Policy => Ok(policy.coschedule.mode),
-    }
+    };
+    Ok((mode, None))
 }
 
-/// The mode of an object without an annotation of its own.
-///
-/// # Errors
-/// If the namespace's annotation is not a mode, or one that the policy does not allow.
+/// Returns the mode of an object without an annotation of its own, and that of the namespace if it is not used.
 pub(crate) fn of_namespace(
     namespace: &str,
     view: &View,
     policy: &Policy,
-) -> Result<CoscheduleMode, BadMode> {
-    match view.namespace_mode(namespace) {
-        Some(value) => parse_allowed(value, policy, || format!("Namespace {namespace}")),
-        None => Ok(policy.coschedule.mode),
+) -> (CoscheduleMode, Option<BadMode>) {
+    let parse = |value| parse_allowed(value, policy, || format!("Namespace {namespace}"));
+    match view.namespace_mode(namespace).map(parse) {
+        Some(Ok(mode)) => (mode, None),
+        Some(Err(bad)) => (policy.coschedule.mode, Some(bad)),
+        None => (policy.coschedule.mode, None),
     }
 }
 

@@ -63,7 +63,13 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
         ));
         return Some(diagnosis);
     }
-    let source = mode_source(root_name, root, view);
+    if let Some(bad) = &groups.unused_mode {
+        diagnosis.decided.push(format!("{}: {}", keys::MODE, bad.note(policy)));
+    }
+    let source = match groups.unused_mode {
+        Some(_) => "the policy".to_owned(),
+        None => mode_source(root_name, root, view),
+    };
     diagnosis.asked.push(format!("mode {}, by {source}", mode::word(groups.mode)));
     if groups.mode == CoscheduleMode::Disabled {
         diagnosis.decided.push("nothing: each of its pods is placed by itself".to_owned());

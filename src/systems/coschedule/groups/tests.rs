@@ -313,6 +313,37 @@ fn a_claim_named_by_a_param_of_the_run_is_found() {
     }
 }
 
+/// The namespace's administrator is to blame, and the run's author can do nothing about it.
+#[test]
+fn a_mode_of_the_namespace_that_cannot_be_used_gives_way_to_that_of_the_policy() {
+    let namespace = |mode: &str| {
+        json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "ci", "annotations": {(keys::MODE): mode}}})
+    };
+    for (mode, expected) in [
+        ("Workspaces", "stowplan.dev/coschedule of Namespace ci: \"Workspaces\" is not a mode"),
+        (
+            "disabled",
+            "stowplan.dev/coschedule of Namespace ci: the policy does not allow \"disabled\"",
+        ),
+    ] {
+        let mut policy = policy("pipelineruns");
+        policy.coschedule.allowed_modes = [CoscheduleMode::Workspaces].into();
+        let view = view_of([run("a", "1:a"), namespace(mode)]);
+        let (name, known) = view.run_by_uid(UID).unwrap();
+        let made = of_run(name, known, &view, &policy).unwrap();
+        assert_eq!(made.mode, CoscheduleMode::PipelineRuns, "{mode}");
+        let finding = made.unused_mode.unwrap().finding();
+        assert_eq!(format!("{}: {}", finding.subject, finding.problem), expected);
+        // The run's own mode is refused as before, and so is its Pipeline's.
+        let mut own = run("a", "1:a");
+        own["metadata"]["annotations"] = json!({(keys::MODE): mode});
+        let view = view_of([own, namespace("workspaces")]);
+        let (name, known) = view.run_by_uid(UID).unwrap();
+        assert!(of_run(name, known, &view, &policy).is_err(), "{mode}");
+    }
+}
+
 #[test]
 fn an_unknown_pipeline_has_one_group_of_all_claims_that_need_one_node() {
     let of = "x:many a b=c1";

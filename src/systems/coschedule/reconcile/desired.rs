@@ -115,6 +115,10 @@ impl<'v> Sources<'v> {
                     continue;
                 }
             };
+            if let Some(bad) = &groups.unused_mode {
+                let note = format!("{}: {}", keys::MODE, bad.note(self.policy));
+                self.report(name, run, bad.finding().reason.as_str(), note);
+            }
             for conflict in &groups.conflicts {
                 self.report(name, run, reason::GROUP_CONFLICT, conflict.to_string());
             }

@@ -159,8 +159,9 @@ impl<'v> PlanBuilder<'_, 'v> {
     fn was_coscheduled(&self, name: &Name, run: &PipelineRun) -> bool {
         let uid = &run.identity.uid;
         let is_disabled = match mode::of_run(name, run, self.view(), self.facts.policy) {
-            Ok(mode) => mode == CoscheduleMode::Disabled,
-            Err(_) => true,
+            Ok((mode, None)) => mode == CoscheduleMode::Disabled,
+            // Another mode may have applied while the run was active.
+            Ok((_, Some(_))) | Err(_) => true,
         };
         let has_pod_of = |key: &str| {
             let placeholder = Name::new(&name.namespace, &keys::of_run(uid, key));

@@ -61,6 +61,17 @@ fn no_placeholder_is_created_for_runs_that_opt_out() {
     assert_eq!(world.count("StatefulSet"), 1);
 }
 
+/// The policy's mode applies, because the author of a run cannot mend its namespace.
+#[test]
+fn a_mode_of_the_namespace_that_is_none_is_reported_and_does_not_count() {
+    let mut world = World::new(&["n1"]);
+    world.run("run", &["c"], &[]);
+    world.namespace_mode("pipeline-runs");
+    world.member("a", "run", 100).settle(SOON);
+    assert_eq!(world.count("StatefulSet"), 1);
+    assert_eq!(world.reported(PIPELINE_RUN, "run"), ["InvalidMode"]);
+}
+
 /// By kube-downscaler, or by hand.
 #[test]
 fn the_size_of_a_placeholder_is_restored() {

@@ -12,10 +12,10 @@ use crate::policy::Period;
 pub(super) use crate::simulation::testing::NAMESPACE;
 use crate::simulation::{ALL, CONTROLLER, Event as Step, Id, Outcome, Pace, Simulation, Store};
 use crate::systems::TABLES;
-use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::pipeline_run::claim_name;
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::CoscheduleMode;
+use crate::systems::coschedule::{keys, mode};
 use crate::systems::plan::{Action, Event, Plan, Write};
 use crate::systems::policy::Policy;
 use crate::systems::test_objects::node;
@@ -207,7 +207,8 @@ impl World {
         let run = self.get("PipelineRun", of);
         let by_policy = self.policy.coschedule.mode == CoscheduleMode::Workspaces;
         let by_namespace = &self.get("Namespace", NAMESPACE)["metadata"]["annotations"][keys::MODE];
-        let is_per_run = by_namespace.as_str().map_or(!by_policy, |mode| mode != "workspaces");
+        let by_namespace = by_namespace.as_str().filter(|mode| mode::read(mode).is_some());
+        let is_per_run = by_namespace.map_or(!by_policy, |mode| mode != "workspaces");
         let first = run["spec"]["workspaces"][0]["name"].as_str().unwrap_or_default();
         keys::of_run(&self.uid("PipelineRun", of), if is_per_run { "" } else { first })
     }
