@@ -41,6 +41,7 @@ use desired::{Desired, Sources};
 use gc::Fate;
 use next::Decision;
 pub(crate) use next::{Next, Step, Trouble};
+pub(crate) use state::read_time;
 use state::{Facts, State};
 pub(crate) use why::Why;
 

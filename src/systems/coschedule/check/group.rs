@@ -20,11 +20,12 @@ use crate::kubernetes::{is_finished, node_name};
 use crate::systems::check::words::{SEE_CONTROLLER, scheduler};
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::coschedule::groups::Group;
+use crate::systems::coschedule::keys::ASIDE_SINCE;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::{FIRST, Placeholder};
 use crate::systems::coschedule::pod_plan::{PodPlan, Room};
 use crate::systems::coschedule::policy::CoscheduleMode;
-use crate::systems::coschedule::reconcile::{self, Explained};
+use crate::systems::coschedule::reconcile::{self, Explained, read_time};
 use crate::systems::coschedule::{mode, volumes};
 use crate::systems::fit::{PodNeeds, Volumes};
 use crate::systems::policy::Policy;
@@ -115,6 +116,13 @@ impl<'c> Facts<'c> {
         diagnosis.scheduler = self.pod.and_then(scheduler);
         diagnosis.autoscaler = self.pod.and_then(|pod| self.cluster.autoscaler(pod));
         diagnosis.placed.extend(self.node().map(|node| format!("node {node}")));
+        let details = self.made.and_then(|made| made.details.as_deref());
+        if let Some(since) = details.and_then(|details| read_time(details, ASIDE_SINCE)) {
+            diagnosis.decided.push(format!(
+                "it stepped aside at {since}, because a ResourceQuota had no room for a pod of the run beside it: later pods of the group run beside those that run"
+            ));
+            return diagnosis;
+        }
         match (self.pod, self.node()) {
             (None, _) if self.is_made() && self.cluster.knows("Pod") => diagnosis.report(
                 "it has no pod: a quota, Pod Security, a priority class that does not exist or another admission webhook may forbid it",

@@ -463,7 +463,7 @@ impl<'v> State<'v> {
 }
 
 /// Reads the time in an annotation, in seconds since 1970.
-pub(super) fn read_time(details: &PlaceholderDetails, annotation: &str) -> Option<Timestamp> {
+pub(crate) fn read_time(details: &PlaceholderDetails, annotation: &str) -> Option<Timestamp> {
     Timestamp::from_second(details.annotations.get(annotation)?.parse().ok()?).ok()
 }
 
