@@ -13,5 +13,6 @@ pub(crate) mod task;
 pub(crate) mod task_run;
 pub(crate) mod tekton;
 pub(crate) mod unschedulable;
+pub(crate) mod variables;
 
 pub(crate) use index::CoscheduleView;

@@ -58,3 +58,20 @@ fn a_run_follows_an_earlier_one_that_uses_its_claim() {
     let text = "claim shared is used by the earlier PipelineRun first: is placed on the same node";
     plan("--cluster begun.yaml").shows(0, &[text]);
 }
+
+/// Tekton replaces them before it creates the pods.
+#[test]
+fn variables_of_pod_templates_are_replaced_by_the_params_of_the_run() {
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: shared}\n\
+                 spec: {accessModes: [ReadWriteOnce]}\n";
+    let run = "apiVersion: tekton.dev/v1\nkind: PipelineRun\nmetadata: {name: r}\nspec:\n  \
+               params: [{name: claim, value: shared}]\n  \
+               taskRunTemplate: {podTemplate: {nodeSelector: {arch: $(params.arch)}, volumes: [\
+               {name: v, persistentVolumeClaim: {claimName: $(params.claim)}}]}}\n  \
+               pipelineSpec: {tasks: [{name: a}, {name: b}]}\n";
+    let folder = Folder::new(&[("cluster.yaml", claim)]);
+    let output = folder.plan_of("--cluster cluster.yaml", run);
+    output.shows(0, &["on one node: a, b", "pods of a, b:"]).lacks("$(");
+    let entry = folder.plan_of("--cluster cluster.yaml -o json", run).first();
+    assert_eq!(entry["run"]["groups"][0]["claims"], json!(["shared"]), "{entry}");
+}

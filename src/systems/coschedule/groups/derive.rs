@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use super::{Group, GroupClaim, Groups};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::pipeline::Pipeline;
+use crate::systems::coschedule::kinds::pipeline::{Pipeline, PipelineTask};
 use crate::systems::coschedule::kinds::pipeline_run::{
-    Labels, PipelineRun, PipelineSource, WorkspaceSource,
+    PipelineRun, PipelineSource, Selector, WorkspaceSource,
 };
 use crate::systems::coschedule::kinds::storage::AccessModes;
 use crate::systems::coschedule::policy::CoscheduleMode;
@@ -90,7 +90,17 @@ pub(super) struct Unit<'v> {
 pub(super) struct Task<'v> {
     pub(super) name: &'v str,
     pub(super) units: BTreeSet<usize>,
-    pub(super) selector: &'v Labels,
+    /// The labels of its node selector that are known.
+    pub(super) selector: Vec<(&'v str, &'v str)>,
+}
+
+/// Returns the labels of a node selector that are known for a task; `None`: for all tasks, which are not
+/// known.
+pub(super) fn known<'v>(
+    selector: &'v Selector,
+    task: Option<&PipelineTask>,
+) -> impl Iterator<Item = (&'v str, &'v str)> {
+    selector.iter().filter_map(move |(key, value)| Some((&**key, value.of_task(task)?)))
 }
 
 /// A future group: its units and tasks, by their indexes.
@@ -130,38 +140,44 @@ impl<'v> Derivation<'v> {
     fn find(&mut self) {
         let run = self.run;
         self.find_units_of(self.name, run);
-        let by_all: Vec<usize> =
-            run.mounted.iter().map(|claim| self.claim_unit(self.name, claim)).collect();
+        let pipeline = self.pipeline();
         let mut by_task: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for claim in run.mounted.iter().filter_map(|claim| claim.of_task(None)) {
+            self.claim_unit(self.name, claim);
+        }
         for of_task in &run.task_overrides {
-            for claim in of_task.mounted.iter().flatten() {
+            let mut tasks = pipeline.iter().flat_map(|pipeline| &pipeline.tasks);
+            let task = tasks.find(|task| task.name == of_task.task);
+            for claim in of_task.mounted.iter().flatten().filter_map(|claim| claim.of_task(task)) {
                 let unit = self.claim_unit(self.name, claim);
                 by_task.entry(&of_task.task).or_default().push(unit);
             }
         }
-        let Some(pipeline) = self.pipeline() else {
+        let Some(pipeline) = pipeline else {
             for (name, child) in family::below(run, self.view) {
                 self.find_units_of(name, child);
             }
             return;
         };
         for task in &pipeline.tasks {
-            for claim in &task.mounted {
+            let of_run = run.mounted.iter().filter_map(|claim| claim.of_task(Some(task)));
+            for claim in of_run.chain(task.mounted.iter().map(AsRef::as_ref)) {
                 let unit = self.claim_unit(self.name, claim);
                 by_task.entry(&task.name).or_default().push(unit);
             }
         }
         // The tasks' own node selectors replace the run's.
         let own = run.task_overrides.iter();
-        let selectors: BTreeMap<&str, &Labels> =
+        let selectors: BTreeMap<&str, &Selector> =
             own.filter_map(|of| Some((&*of.task, of.node_selector.as_ref()?))).collect();
         let tasks = pipeline.tasks.iter().map(|task| {
             let own = task.workspaces.iter().filter_map(|of| self.by_workspace.get(&**of));
             let of_template = by_task.get(&*task.name).into_iter().flatten();
+            let selector = selectors.get(&*task.name).copied().unwrap_or(&run.node_selector);
             Task {
                 name: &task.name,
-                units: own.chain(&by_all).chain(of_template).copied().collect(),
-                selector: selectors.get(&*task.name).copied().unwrap_or(&run.node_selector),
+                units: own.chain(of_template).copied().collect(),
+                selector: known(selector, Some(task)).collect(),
             }
         });
         self.tasks = Some(tasks.collect());

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Conflict;
-use super::derive::{Derivation, Part, Task};
+use super::derive::{Derivation, Part, Task, known};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::record::Record;
 
@@ -186,13 +186,13 @@ impl<'v> Derivation<'v> {
         let mut joined: BTreeMap<&'v str, (&'v str, &'v str)> = BTreeMap::new();
         let mut clash = None;
         for task in users.iter().map(|user| &tasks[*user]) {
-            for (label, value) in task.selector {
+            for &(label, value) in &task.selector {
                 let (wanted, by) = *joined.entry(label).or_insert((value, task.name));
-                if wanted != &**value && clash.is_none() {
+                if wanted != value && clash.is_none() {
                     clash = Some(Conflict::Selectors {
-                        label: label.clone(),
+                        label: label.into(),
                         first: (by.into(), wanted.into()),
-                        second: (task.name.into(), value.clone()),
+                        second: (task.name.into(), value.into()),
                         is_alone: false,
                     });
                 }
@@ -201,7 +201,7 @@ impl<'v> Derivation<'v> {
         match clash {
             Some(clash) => {
                 self.groups.conflicts.push(clash);
-                self.run.node_selector.iter().map(|(key, value)| (&**key, &**value)).collect()
+                known(&self.run.node_selector, None).collect()
             }
             None => joined.into_iter().map(|(label, (value, _))| (label, value)).collect(),
         }
@@ -211,11 +211,11 @@ impl<'v> Derivation<'v> {
     /// each other.
     fn common_selector(&self) -> BTreeMap<&'v str, &'v str> {
         let run = self.run;
-        let own = || run.node_selector.iter().map(|(key, value)| (&**key, &**value));
+        let own = || known(&run.node_selector, None);
         let mut joined: BTreeMap<&'v str, &'v str> = own().collect();
         for labels in run.task_overrides.iter().filter_map(|of| of.node_selector.as_ref()) {
-            for (label, value) in labels {
-                if *joined.entry(label).or_insert(value) != &**value {
+            for (label, value) in known(labels, None) {
+                if *joined.entry(label).or_insert(value) != value {
                     return own().collect();
                 }
             }
@@ -250,9 +250,7 @@ impl<'v> Derivation<'v> {
                 run.tasks.extend(users);
                 continue;
             };
-            let asks = |task: &usize, value: &str| {
-                tasks[*task].selector.iter().any(|(key, own)| **key == *label && **own == *value)
-            };
+            let asks = |task: &usize, value: &str| tasks[*task].selector.contains(&(label, value));
             let first = run.tasks.iter().find(|task| asks(task, own(label).unwrap_or_default()));
             let second = users.iter().find(|task| asks(task, value));
             if let (None, Some(first), Some(second)) = (&conflict, first, second) {

@@ -313,6 +313,79 @@ fn a_claim_named_by_a_param_of_the_run_is_found() {
     }
 }
 
+/// Tekton replaces params in pod templates for each TaskRun. A value that is not known yet must not get
+/// into the node selector of the placeholder, which the API server would refuse.
+#[test]
+fn a_node_selector_has_only_values_that_are_known() {
+    let params = json!([{"name": "arch", "value": "arm64"}, {"name": "list", "value": ["arm64"]}]);
+    let selected = |value: &str, task: &Value| {
+        let mut document = run("w", "1:w 2:w");
+        document["spec"]["params"] = params.clone();
+        document["spec"]["taskRunSpecs"] = on_arch(&[("1", value)]);
+        let own = &mut document["spec"]["pipelineSpec"]["tasks"][0];
+        for (key, value) in task.as_object().into_iter().flatten() {
+            own[key] = value.clone();
+        }
+        let of = |groups: &Groups| {
+            assert_eq!(conflicts(groups), [""; 0], "{value}");
+            let labels = groups.groups[0].node_selector.iter();
+            labels.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        let by_task = of(&groups(&document, &[], "workspaces"));
+        let by_run = of(&groups(&document, &[], "pipelineruns"));
+        assert_eq!(by_task, by_run, "{value}");
+        document["spec"]["pipelineRef"] = json!({"resolver": "git"});
+        document["spec"].as_object_mut().unwrap().remove("pipelineSpec");
+        (by_task, of(&groups(&document, &[], "workspaces")))
+    };
+    let matrix = json!({"matrix": {"params": [{"name": "arch", "value": ["amd64", "arm64"]}]}});
+    let include = json!({"matrix": {"include": [{"params": [{"name": "arch", "value": "x"}]}]}});
+    let own = json!({"params": [{"name": "arch", "value": "amd64"}]});
+    let handed_on = json!({"params": [{"name": "arch", "value": "$(params.arch)"}]});
+    for (value, task, expected, by_unknown_tasks) in [
+        ("amd64", &Value::Null, "arch=amd64", "arch=amd64"),
+        ("$(params.arch)", &Value::Null, "arch=arm64", ""),
+        ("$(params['arch'])", &handed_on, "arch=arm64", ""),
+        ("$(params.arch)", &matrix, "", ""),
+        ("$(params.arch)", &include, "", ""),
+        ("$(params.arch)", &own, "", ""),
+        ("$(params.list[0])", &Value::Null, "", ""),
+        ("$(params.missing)", &Value::Null, "", ""),
+        ("$(context.pipelineRun.name)", &Value::Null, "", ""),
+        ("$(params.arch)-$(tasks.2.results.r)", &Value::Null, "", ""),
+    ] {
+        let found = selected(value, task);
+        assert_eq!(found, (expected.to_owned(), by_unknown_tasks.to_owned()), "{value} {task}");
+    }
+}
+
+/// A claim of a pod template is found by the run's params, too, unless the task has its own.
+#[test]
+fn a_claim_of_a_pod_template_is_found_by_the_params_of_the_run() {
+    let volumes = |claim: &str| json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]});
+    for (claim, matrix, expected) in [
+        ("$(params.claim)", Value::Null, "claim/c1: c1 / 1 2"),
+        (
+            "$(params.claim)",
+            json!({"params": [{"name": "claim", "value": ["a"]}]}),
+            "claim/c1: c1 / 2",
+        ),
+        ("$(params.other)", Value::Null, ""),
+    ] {
+        let mut document = run("", "1 2");
+        document["spec"]["params"] = json!([{"name": "claim", "value": "c1"}]);
+        document["spec"]["pipelineSpec"]["tasks"][0]["matrix"] = matrix;
+        let mut of_run = document.clone();
+        of_run["spec"]["taskRunTemplate"]["podTemplate"] = volumes(claim);
+        assert_eq!(summary(&of_run, &storage("c1"), "workspaces"), expected, "{claim}");
+        document["spec"]["taskRunSpecs"] = json!([
+            {"pipelineTaskName": "1", "podTemplate": volumes(claim)},
+            {"pipelineTaskName": "2", "podTemplate": volumes(claim)},
+        ]);
+        assert_eq!(summary(&document, &storage("c1"), "workspaces"), expected, "{claim}");
+    }
+}
+
 /// The namespace's administrator is to blame, and the run's author can do nothing about it.
 #[test]
 fn a_mode_of_the_namespace_that_cannot_be_used_gives_way_to_that_of_the_policy() {

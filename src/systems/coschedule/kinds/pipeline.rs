@@ -47,6 +47,8 @@ pub(crate) struct PipelineTask {
     pub level: usize,
     /// How many of it run at the same time, by its matrix, if that is known.
     pub copies: usize,
+    /// Its params, those of its matrix too, that may have another value than the run's of the same name.
+    pub own_params: Box<[Box<str>]>,
 }
 
 /// The fields of a pipeline's spec that are read.
@@ -55,7 +57,7 @@ pub(super) const SPEC: Shape = Shape::Object(&[("tasks", TASKS), ("finally", TAS
 const TASKS: Shape = Shape::List(&Shape::Object(&[
     ("matrix", Shape::Computed(reduce_matrix)),
     ("name", Shape::Scalar),
-    ("params", Shape::Computed(reduce_to_earlier)),
+    ("params", Shape::Computed(reduce_params)),
     ("pipelineRef", Shape::Scalar),
     ("pipelineSpec", Shape::Scalar),
     ("runAfter", Shape::List(&Shape::Scalar)),
@@ -83,6 +85,9 @@ const MOUNTED: &str = "mountedClaims";
 
 /// The key of the tasks whose results a task uses.
 const EARLIER: &str = "earlierTasks";
+
+/// The key of the params that may have another value than the run's of the same name.
+const OWN: &str = "ownParams";
 
 /// The key of the number of tasks that a matrix makes.
 const COPIES: &str = "copies";
@@ -155,6 +160,12 @@ impl Pipeline {
                     }
                     earlier.push(of_task);
                 }
+                let mut own_params: BTreeSet<Box<str>> = BTreeSet::new();
+                for part in ["params", "matrix"] {
+                    let part = reader.part(&task, part);
+                    let names = part.iter().flat_map(|of| reader.texts(of, OWN));
+                    own_params.extend(names.map(Into::into));
+                }
                 let matrix = reader.part(&task, "matrix");
                 let copies = matrix.and_then(|matrix| reader.text(&matrix, COPIES)?.parse().ok());
                 tasks.push(PipelineTask {
@@ -165,6 +176,7 @@ impl Pipeline {
                     requests: TaskRequests::from_texts(&requests),
                     level: usize::MAX,
                     copies: copies.unwrap_or(1),
+                    own_params: own_params.into_iter().collect(),
                 });
             }
         }
@@ -222,7 +234,20 @@ fn reduce_to_earlier(field: &Document) -> Document {
     Document::Object(Members::new([(EARLIER, earlier)]))
 }
 
-/// Reduces a matrix to the tasks whose results it uses and to the number of tasks that it makes.
+/// Reduces the params of a task to the tasks whose results they use, and to the names of those that do
+/// not just hand on the run's param of their name.
+fn reduce_params(params: &Document) -> Document {
+    let earlier = names_after(params, "$(tasks.").into_iter().collect();
+    let own = params.items().iter().filter_map(|param| {
+        let name = param.at(&["name"]).as_str()?;
+        let is_runs = param.at(&["value"]).as_str() == Some(&format!("$(params.{name})"));
+        (!is_runs).then(|| name.into())
+    });
+    Document::Object(Members::new([(EARLIER, earlier), (OWN, own.collect())]))
+}
+
+/// Reduces a matrix to the tasks whose results it uses, to the number of tasks that it makes, and to the
+/// names of its params.
 fn reduce_matrix(matrix: &Document) -> Document {
     let params = matrix.at(&["params"]).items().iter();
     let of_params = params.map(|param| param.at(&["value"]).items().len().max(1));
@@ -230,7 +255,11 @@ fn reduce_matrix(matrix: &Document) -> Document {
     let copies = of_params.max(matrix.at(&["include"]).items().len()).min(MOST_COPIES);
     let earlier = names_after(matrix, "$(tasks.").into_iter().collect();
     let copies = Document::Text(copies.to_string().into());
-    Document::Object(Members::new([(EARLIER, earlier), (COPIES, copies)]))
+    let included = matrix.at(&["include"]).items().iter();
+    let included = included.flat_map(|include| include.at(&["params"]).items());
+    let all = matrix.at(&["params"]).items().iter().chain(included);
+    let own = all.filter_map(|param| Some(param.at(&["name"]).as_str()?.into())).collect();
+    Document::Object(Members::new([(EARLIER, earlier), (COPIES, copies), (OWN, own)]))
 }
 
 /// The claims among the volumes of a task, except those whose names have variables.

@@ -13,6 +13,7 @@ use super::pipeline::Pipeline;
 use super::storage::AccessModes;
 use super::task::of_compute_resources;
 use super::tekton;
+use super::variables::{Params, Resolved};
 use crate::kubernetes::annotation;
 use crate::names::short_digest;
 use crate::systems::coschedule::keys::{AUTO_CLEANUP, GROUP, MODE};
@@ -39,13 +40,13 @@ pub(crate) struct PipelineRun {
     /// In the order of the spec.
     pub workspaces: Box<[Workspace]>,
     pub pipeline: PipelineSource,
-    /// The node selector of its pod template.
-    pub node_selector: Labels,
-    /// The claims that its pod template mounts into every pod.
-    pub mounted: Box<[Box<str>]>,
+    /// The node selector of its pod template, without values that are not known yet.
+    pub node_selector: Selector,
+    /// The claims that its pod template mounts into every pod, without those that are not known yet.
+    pub mounted: Box<[Resolved]>,
     /// The tasks that have their own pod template or requests.
     pub task_overrides: Box<[TaskOverride]>,
-    /// The pod template. Only the controller keeps it.
+    /// The pod template, without values that are not known yet. Only the controller keeps it.
     pub pod_template: Option<Box<Value>>,
     pub service_account: Option<Box<str>>,
     /// Whether Tekton deletes the run's claims when it has ended ([`AUTO_CLEANUP`]).
@@ -56,6 +57,9 @@ pub(crate) struct PipelineRun {
 
 /// Labels with their values, sorted by key.
 pub(crate) type Labels = Box<[(Box<str>, Box<str>)]>;
+
+/// A node selector of a pod template, sorted by key.
+pub(crate) type Selector = Box<[(Box<str>, Resolved)]>;
 
 /// A workspace of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,9 +100,9 @@ pub(crate) struct TaskOverride {
     /// The task's name in the pipeline.
     pub task: Box<str>,
     /// Replaces the run's node selector; `None`: it has none.
-    pub node_selector: Option<Labels>,
+    pub node_selector: Option<Selector>,
     /// The claims that its pod template mounts; `None` without `volumes`.
-    pub mounted: Option<Box<[Box<str>]>>,
+    pub mounted: Option<Box<[Resolved]>>,
     /// The requests of all its steps together; `None`: each step has its own.
     pub requests: Option<Room>,
 }
@@ -171,7 +175,7 @@ impl PipelineRun {
     }
 
     fn read_spec(&mut self, reader: &mut Reader, spec: &Part<'_>, scope: Scope) {
-        let params = params(reader, spec);
+        let params = Params::read(reader, spec);
         let workspaces = reader.parts(spec, "workspaces");
         self.workspaces = workspaces
             .iter()
@@ -197,12 +201,13 @@ impl PipelineRun {
         let template = reader.part(spec, "taskRunTemplate");
         let parent = template.as_ref().unwrap_or(spec);
         let account = reader.text(parent, "serviceAccountName");
-        self.service_account = account.map(Into::into);
+        self.service_account = account.and_then(|account| params.resolve_of_run(account));
         if let Some(template) = reader.part(parent, "podTemplate") {
-            self.node_selector = labels(reader, &template);
-            self.mounted = mounted_claims(reader, &template);
+            self.node_selector = selector(reader, &template, &params);
+            self.mounted = mounted_claims(reader, &template, &params);
             let value = parent.value("podTemplate").filter(|_| keeps_templates(scope));
-            self.pod_template = value.map(|value| Box::new(value.into()));
+            let value = value.map(|value| Box::new(params.resolve_template(value.into())));
+            self.pod_template = value;
         }
         let overrides = reader.parts(spec, "taskRunSpecs");
         self.task_overrides = overrides
@@ -215,8 +220,8 @@ impl PipelineRun {
                 let resources = of_task.value("computeResources");
                 Some(TaskOverride {
                     task: name.into(),
-                    node_selector: having("nodeSelector").map(|of| labels(reader, of)),
-                    mounted: having("volumes").map(|of| mounted_claims(reader, of)),
+                    node_selector: having("nodeSelector").map(|of| selector(reader, of, &params)),
+                    mounted: having("volumes").map(|of| mounted_claims(reader, of, &params)),
                     requests: resources.map(of_compute_resources),
                 })
             })
@@ -228,7 +233,7 @@ impl PipelineRun {
         reader: &mut Reader,
         workspace: &Part<'_>,
         name: &str,
-        params: &HashMap<&str, &str>,
+        params: &Params<'_>,
         scope: Scope,
     ) -> WorkspaceSource {
         if let Some(template) = reader.part(workspace, "volumeClaimTemplate") {
@@ -248,9 +253,9 @@ impl PipelineRun {
         }
         let claim = reader.part(workspace, "persistentVolumeClaim");
         let claim = claim.and_then(|claim| reader.text(&claim, "claimName"));
-        match claim.map(|claim| substitute(claim, params)) {
-            Some(claim) if claim.contains(tekton::VARIABLE) => WorkspaceSource::Unresolved,
-            Some(claim) if !claim.is_empty() => WorkspaceSource::Claim(claim.into()),
+        match claim.map(|claim| params.resolve_of_run(claim)) {
+            Some(None) => WorkspaceSource::Unresolved,
+            Some(Some(claim)) if !claim.is_empty() => WorkspaceSource::Claim(claim),
             _ => WorkspaceSource::Free,
         }
     }
@@ -259,36 +264,6 @@ impl PipelineRun {
 /// Whether templates of pods and claims are kept: they are large, and admission does not need them.
 fn keeps_templates(scope: Scope) -> bool {
     scope != Scope::Admission
-}
-
-/// The params of a run whose values are strings.
-fn params<'v>(reader: &mut Reader, spec: &Part<'v>) -> HashMap<&'v str, &'v str> {
-    let params = reader.parts(spec, "params");
-    let texts = params.iter().filter_map(|param| {
-        Some((param.value("name")?.as_str()?, param.value("value")?.as_str()?))
-    });
-    texts.collect()
-}
-
-/// Replaces the variables of the run's params in `text`, as Tekton does for workspaces before a run
-/// starts (`ApplyParametersToWorkspaceBindings`). Keeps all other variables.
-fn substitute(text: &str, params: &HashMap<&str, &str>) -> String {
-    const START: &str = "$(params";
-    let mut result = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(START) {
-        let after = &rest[at + START.len()..];
-        let found =
-            [(".", ")"), ("['", "'])"), ("[\"", "\"])")].iter().find_map(|(open, close)| {
-                let (name, after) = after.strip_prefix(open)?.split_once(close)?;
-                Some((*params.get(name)?, after))
-            });
-        result.push_str(&rest[..at]);
-        let (value, after) = found.unwrap_or((START, after));
-        result.push_str(value);
-        rest = after;
-    }
-    result + rest
 }
 
 /// The name that Tekton gives the claim of a template: the template's name or `pvc`, and ten
@@ -307,23 +282,26 @@ pub(crate) fn is_done(document: &Document) -> bool {
     })
 }
 
-fn labels(reader: &mut Reader, template: &Part<'_>) -> Labels {
-    let mut labels: Vec<(Box<str>, Box<str>)> = reader
+fn selector(reader: &mut Reader, template: &Part<'_>, params: &Params<'_>) -> Selector {
+    let mut labels: Vec<(Box<str>, Resolved)> = reader
         .map(template, "nodeSelector")
         .into_iter()
-        .map(|(key, value)| (key.into(), value.into()))
+        .filter_map(|(key, value)| Some((key.into(), params.resolve(value)?)))
         .collect();
-    labels.sort_unstable();
+    labels.sort_unstable_by(|one, other| one.0.cmp(&other.0));
     labels.into()
 }
 
-/// The claims that a pod template mounts, except those whose names have variables.
-fn mounted_claims(reader: &mut Reader, template: &Part<'_>) -> Box<[Box<str>]> {
+/// The claims that a pod template mounts, except those whose names are not known yet.
+fn mounted_claims(
+    reader: &mut Reader,
+    template: &Part<'_>,
+    params: &Params<'_>,
+) -> Box<[Resolved]> {
     let volumes = reader.parts(template, "volumes");
     let claims = volumes.iter().filter_map(|volume| {
         let claim = reader.part(volume, "persistentVolumeClaim")?;
-        let name = reader.text(&claim, "claimName")?;
-        (!name.contains(tekton::VARIABLE)).then(|| name.into())
+        params.resolve(reader.text(&claim, "claimName")?)
     });
     claims.collect()
 }

@@ -9,6 +9,7 @@ use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, WorkspaceSource,
 };
+use crate::systems::coschedule::kinds::variables::Params;
 use crate::systems::preview::Completion;
 use crate::view::{Name, View};
 
@@ -137,8 +138,11 @@ pub(super) fn pod(
     let own = specs.into_iter().flatten().find(|spec| spec["pipelineTaskName"] == *task.name);
     let own = own.and_then(|spec| spec.get("podTemplate").or_else(|| spec.get("taskPodTemplate")));
     let mut spec = Map::new();
+    let params = Params::of_document(document);
+    let templates = template.iter().chain(own).cloned();
+    let templates = templates.map(|template| params.resolve_template(template));
     // Fields of a task's own template replace those of the run's.
-    for template in template.iter().chain(own).filter_map(Value::as_object) {
+    for template in templates.collect::<Vec<_>>().iter().filter_map(Value::as_object) {
         for key in ["nodeSelector", "affinity", "tolerations", "volumes", "schedulerName"] {
             if let Some(value) = template.get(key) {
                 spec.insert(key.to_owned(), value.clone());

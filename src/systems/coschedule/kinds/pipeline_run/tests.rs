@@ -44,3 +44,43 @@ fn an_ended_run_keeps_only_the_fields_that_its_claims_need() {
     assert_eq!(template.document, None);
     assert_eq!(kept.workspaces[1].source, WorkspaceSource::Claim("c".into()));
 }
+
+/// The placeholder gets only what is known, because the API server refuses variables.
+#[test]
+fn the_pod_template_for_the_placeholder_has_no_variables() {
+    let term = |value: &str| json!({"labelSelector": {"matchLabels": {"a": value}}});
+    let document = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+        "metadata": {"name": "r", "namespace": "ci", "uid": "u"},
+        "spec": {
+            "params": [{"name": "a", "value": "x"}],
+            "taskRunTemplate": {"serviceAccountName": "s-$(params.a)", "podTemplate": {
+                "priorityClassName": "$(params.missing)",
+                "schedulerName": "$(params.a)",
+                "nodeSelector": {"a": "$(params.a)", "b": "c"},
+                "tolerations": [
+                    {"key": "$(params.a)"}, {"key": "k", "value": "$(tasks.t.results.r)"}, {"key": "k"},
+                ],
+                "affinity": {
+                    "podAffinity": {"preferred": [term("$(params.missing)"), term("b")]},
+                    "podAntiAffinity": {"preferred": [term("$(params.a)")]},
+                },
+            }},
+        },
+    });
+    let mut run =
+        PipelineRun::read(&serde_json::from_value(document.clone()).unwrap(), Scope::Controller);
+    let known = json!({
+        "schedulerName": "x",
+        "nodeSelector": {"b": "c"},
+        "tolerations": [{"key": "x"}, {"key": "k"}],
+        "affinity": {"podAntiAffinity": {"preferred": [term("x")]}},
+    });
+    assert_eq!(run.pod_template.take().as_deref(), Some(&known));
+    assert_eq!(run.service_account.as_deref(), Some("s-x"));
+    assert_eq!(run.problem, None);
+    let mut unknown = document;
+    unknown["spec"]["taskRunTemplate"]["serviceAccountName"] = json!("$(params.b)");
+    let run = PipelineRun::read(&serde_json::from_value(unknown).unwrap(), Scope::Controller);
+    assert_eq!(run.service_account, None);
+}
