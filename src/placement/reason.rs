@@ -62,7 +62,8 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// A key under one of stowplan's prefixes that looks like a misspelt key of stowplan.
+    /// A key under one of stowplan's prefixes that looks like a misspelt key of stowplan, or a field that
+    /// objects of stowplan's kinds do not have.
     UnknownKey => Syntax,
     /// `host` is neither a name nor an IP address.
     InvalidHost => Syntax,

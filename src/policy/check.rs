@@ -110,11 +110,7 @@ impl<'s> Check<'s> {
                 .into_iter()
                 .flat_map(|properties| properties.keys().map(String::as_str))
                 .collect();
-            let distance = |name: &&str| strsim::damerau_levenshtein(name, key);
-            let remedy = match known.iter().copied().min_by_key(distance) {
-                Some(near) if distance(&near) <= 2 => format!("did you mean {near}?"),
-                _ => format!("there are {}", known.join(", ")),
-            };
+            let remedy = suggest(key, &known);
             let key = quoted(key);
             self.problems.push(format!("{path}: there is no key {key} here; {remedy}"));
             return;
@@ -123,6 +119,19 @@ impl<'s> Check<'s> {
             self.problems.push(format!("{path}: {} is not {}", quoted(key), form.takes()));
         }
         self.walk(&path, value, &schema["additionalProperties"]);
+    }
+}
+
+/// Suggests the known word that is close to an unknown one, or all of them if none is.
+#[must_use]
+pub(crate) fn suggest(word: &str, known: &[&str]) -> String {
+    let distance = |name: &&str| strsim::damerau_levenshtein(name, word);
+    // Two edits, and more in a long word.
+    let most = (word.len() / 4).max(2);
+    match known.iter().copied().min_by_key(distance) {
+        Some(near) if distance(&near) <= most => format!("did you mean {near}?"),
+        Some(_) => format!("there are {}", known.join(", ")),
+        None => "there is none; remove it".to_owned(),
     }
 }
 

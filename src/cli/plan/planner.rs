@@ -7,10 +7,11 @@ use json_patch::Patch;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::fields;
 use super::patch::rebase;
 use super::settle::{self, Stage};
 use crate::admission::stored::decide_creation;
-use crate::admission::{Admission, Decision, ParseError, Pass};
+use crate::admission::{Admission, Decision, ParseError, Pass, Refusal};
 use crate::cli::input::{Document, Item, Problems};
 use crate::cli::report::Planned;
 use crate::cli::template;
@@ -231,11 +232,21 @@ impl Planner<'_> {
             Ok(decided)
         };
         let preview = (kind.preview)(&given, view, policy, &mut decide);
-        let preview = preview.map_err(|problem| self.problem(&entry, &problem)).ok()?;
-        let decision = match preview.decision {
+        let mut preview = preview.map_err(|problem| self.problem(&entry, &problem)).ok()?;
+        let mut decision = match preview.decision {
             Some(number) => decisions.swap_remove(number),
             None => Decision::Pass(Pass::NoKeys),
         };
+        let mut findings = fields::find_unknown(&entry.item);
+        if !findings.is_empty() {
+            let mut warnings = Vec::new();
+            if let Decision::Refuse(refusal) = decision {
+                findings.extend(refusal.findings);
+                warnings = refusal.warnings;
+            }
+            decision = Decision::Refuse(Refusal { findings, warnings });
+            preview = Preview::default();
+        }
         let patch = match &decision {
             Decision::Admit(admission) if preview.is_of_object => {
                 admission.patch.operations().iter().map(|operation| json!(operation)).collect()

@@ -87,3 +87,38 @@ fn the_namespace_is_the_objects_own_or_the_one_asked_for() {
         "standard input, document 1 (line 1): Pod p: is in namespace \"jobs\", and -n asks for \"other\": leave -n out",
     );
 }
+
+/// kubectl refuses such objects, and a client that is not strict would lose the constraint.
+#[test]
+fn objects_of_stowplans_kinds_with_unknown_fields_are_refused() {
+    let mut shown = Shown::default();
+    let pool = |spec: &str| {
+        format!(
+            "apiVersion: stowplan.dev/v1alpha1\nkind: HostPool\nmetadata: {{name: p}}\n{spec}\n"
+        )
+    };
+    let job = |operator: &str| {
+        format!(
+            "apiVersion: stowplan.dev/v1alpha1\nkind: StreamsJob\nmetadata: {{name: j}}\n\
+             spec: {{processingElements: [{{name: \"0\", operators: [{{name: S, {operator}}}]}}]}}\n"
+        )
+    };
+    for text in [
+        pool("spec: {Size: 4}"),
+        pool("spec: {size: 1}\nstatuss: {}"),
+        pool("spec: {size: 1, nodes: [n1]}"),
+        job("hostColocate: [ab]"),
+        job("host: {nme: n1}, hostColocation: [ab]"),
+    ] {
+        let output = plan_of("", &text);
+        assert_eq!(output.code, 1, "{text}\n{output:?}");
+        shown.add(&text, &output);
+    }
+    shown.compare("plan_unknown_fields");
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- {}",
+        pool("spec: {Size: 4}").trim().replace('\n', "\n  ")
+    );
+    let entry = plan_of("-o json", list).first();
+    assert_eq!((&entry["reason"], &entry["code"]), (&json!("UnknownKey"), &json!(422)), "{entry}");
+}
