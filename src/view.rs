@@ -330,6 +330,12 @@ impl View {
         self.table::<Namespaces>()?.labels(name)
     }
 
+    /// Returns whether a namespace has this annotation, which starts with `stowplan.dev/`.
+    #[must_use]
+    pub(crate) fn namespace_has_annotation(&self, name: &str, key: &str) -> bool {
+        self.table::<Namespaces>().is_some_and(|of| of.has_annotation(name, key))
+    }
+
     /// The names of the known namespaces.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = &str> {
         self.table::<Namespaces>().into_iter().flat_map(Namespaces::names)

@@ -263,8 +263,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let progress = Progress::begin("diagnosing");
     let diagnosis = match &arguments.object {
         Some(asked) => diagnose(&context, &workloads, &namespace, asked)?,
-        None if arguments.all_namespaces => namespace::diagnose_all(&context, &workloads),
-        None => namespace::diagnose(&context, &workloads, &namespace),
+        None => {
+            let namespace = (!arguments.all_namespaces).then_some(&*namespace);
+            diagnose_everything(&context, &workloads, namespace)?
+        }
     };
     drop(progress);
     let output = match arguments.output {
@@ -360,14 +362,17 @@ pub(super) fn read_everything(
 }
 
 /// Why what waits in a namespace, or in all.
+///
+/// # Errors
+/// The namespace does not exist.
 pub(super) fn diagnose_everything(
     context: &Context<'_>,
     workloads: &[Value],
     namespace: Option<&str>,
-) -> Diagnosis {
+) -> anyhow::Result<Diagnosis> {
     match namespace {
         Some(namespace) => namespace::diagnose(context, workloads, namespace),
-        None => namespace::diagnose_all(context, workloads),
+        None => Ok(namespace::diagnose_all(context, workloads)),
     }
 }
 

@@ -47,7 +47,7 @@ an element that does not run there yet. More than 200 nodes are summed up by the
 
 In files, a StreamsJob or HostPool without a status is shown as the controller would place it now.
 
-Exit code: 0 the map is shown, 2 the cluster cannot be read.
+Exit code: 0 the map is shown, 2 the namespace does not exist or the cluster cannot be read.
 
 Examples:
   # The cluster of the current kubeconfig context, in the terminal
@@ -122,7 +122,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let context = Context { cluster: &cluster, policy: &policy, now, pods: check::POD_CHECKS };
     let progress = Progress::begin("diagnosing");
     let mut map = Map::new(&context, namespace);
-    map.add_waiting(&check::diagnose_everything(&context, &read.workloads, namespace));
+    map.add_waiting(&check::diagnose_everything(&context, &read.workloads, namespace)?);
     drop(progress);
     let output = match arguments.output {
         Format::Text => {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use anyhow::ensure;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
@@ -9,18 +10,48 @@ use super::checked_kinds;
 use super::workload::WORKLOADS;
 use crate::kubernetes::{is_finished, label};
 use crate::systems::SYSTEMS;
-use crate::systems::check::{Context, Diagnosis};
+use crate::systems::check::{Cluster, Context, Diagnosis};
+use crate::systems::exclusion::IGNORE;
 use crate::view::Name;
+use crate::view::resource::NAMESPACE;
 
 /// The kind of the diagnosis of a namespace.
 pub(super) const KIND: &str = "Namespace";
+
+/// The namespace that every cluster has.
+const DEFAULT: &str = "default";
 
 /// The kind of the diagnosis of all namespaces.
 pub(super) const ALL: &str = "Cluster";
 
 /// Everything in a namespace, the objects with an obstacle first.
-pub(super) fn diagnose(context: &Context<'_>, documents: &[Value], namespace: &str) -> Diagnosis {
+///
+/// # Errors
+/// The namespace does not exist.
+pub(super) fn diagnose(
+    context: &Context<'_>,
+    documents: &[Value],
+    namespace: &str,
+) -> anyhow::Result<Diagnosis> {
+    let diagnosis = diagnose_one(context, documents, namespace);
+    let Cluster { view, .. } = context.cluster;
+    // Files may have objects of a namespace without the namespace.
+    let exists = !diagnosis.parts.is_empty()
+        || namespace == DEFAULT
+        || !context.cluster.knows(NAMESPACE.kind)
+        || view.namespaces().any(|known| known == namespace);
+    ensure!(exists, "namespace {namespace} does not exist");
+    Ok(diagnosis)
+}
+
+fn diagnose_one(context: &Context<'_>, documents: &[Value], namespace: &str) -> Diagnosis {
     let mut diagnosis = Diagnosis::new(KIND, &Name::cluster_wide(namespace));
+    if context.cluster.view.namespace_has_annotation(namespace, IGNORE) {
+        diagnosis.report(
+            format!("its annotation {IGNORE} has no effect, because it must be a label"),
+            format!("kubectl label namespace {namespace} {IGNORE}=true; kubectl annotate namespace {namespace} {IGNORE}-"),
+        );
+    }
     let parts = &mut diagnosis.parts;
     for kind in checked_kinds() {
         let names = (kind.find_all)(context, namespace).into_iter();
@@ -63,8 +94,9 @@ pub(super) fn diagnose_all(context: &Context<'_>, documents: &[Value]) -> Diagno
     namespaces.extend(of_documents.map(str::to_owned));
     namespaces.extend(context.cluster.view.namespaces().map(str::to_owned));
     let mut diagnosis = Diagnosis { kind: ALL, ..Diagnosis::default() };
-    let parts = namespaces.iter().map(|namespace| diagnose(context, documents, namespace));
-    diagnosis.parts = parts.filter(|part| !part.parts.is_empty()).collect();
+    let parts = namespaces.iter().map(|namespace| diagnose_one(context, documents, namespace));
+    let is_shown = |part: &Diagnosis| !part.parts.is_empty() || part.has_obstacle();
+    diagnosis.parts = parts.filter(is_shown).collect();
     diagnosis.parts.sort_by_key(|part| !part.has_obstacle());
     diagnosis
 }

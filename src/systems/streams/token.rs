@@ -1,14 +1,19 @@
 //! Colocation and exlocation tokens: arbitrary strings of the application, and the labels derived
 //! from them.
 
+use serde_json::json;
+
 use crate::names::{is_label_name, sha1_hex};
-use crate::placement::reason::{Finding, Reason, quoted};
+use crate::placement::reason::{Finding, Reason, quoted, shorten};
 
 /// The most tokens that one annotation may list.
 const MAX_TOKENS: usize = 64;
 
 /// The longest token, in bytes. SPL sets no limit; a longer token is taken for a mistake.
 const MAX_BYTES: usize = 1024;
+
+/// The most characters of a remedy that show what to write instead.
+const SHOWN: usize = 100;
 
 /// A colocation or exlocation token, or the name of an operator.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -31,7 +36,19 @@ impl Token {
             ));
         }
         if !value.starts_with('[') {
-            return Self::check(key, value).map(|token| vec![token]);
+            let token = Self::check(key, value)?;
+            if value.contains(',') {
+                let several: Vec<&str> = value.split(',').map(str::trim).collect();
+                return Err(wrong(
+                    format!("{} could be several tokens or one", quoted(value)),
+                    &format!(
+                        "write {} for several, or {} for one",
+                        shorten(&json!(several).to_string(), SHOWN),
+                        shorten(&json!([value]).to_string(), SHOWN)
+                    ),
+                ));
+            }
+            return Ok(vec![token]);
         }
         // Checked before parsing: the size of 64 tokens with every byte escaped.
         if value.len() > MAX_TOKENS * (6 * MAX_BYTES + 3) + 2 {
@@ -184,7 +201,7 @@ mod tests {
             ("together", &["together"][..]),
             (r#"["a","b c"]"#, &["a", "b c"]),
             (r#"["\u0041"]"#, &["A"]),
-            ("a,b", &["a,b"]),
+            (r#"["a,b"]"#, &["a,b"]),
             ("{}", &["{}"]),
         ] {
             let tokens = Token::parse_list(KEY, value).unwrap();
@@ -201,7 +218,7 @@ mod tests {
         let nested = "[".repeat(262_144);
         let short = [
             "", " ", "\n", "a\n", " a", "a\tb", "a\0b", "\"a\"", "\"", "\u{a0}a", "[", "[]", "[1]",
-            "[null]", "[\"\"]",
+            "[null]", "[\"\"]", "a,b", ",",
         ];
         let lists = [r#"[" a"]"#, r#"["a",]"#, r#"["a"] x"#, r#"[["a"]]"#, r#"["a","a"]"#];
         let longer = lists.into_iter().chain([r#"["a\nb"]"#, &many, &long, &huge, &nested]);

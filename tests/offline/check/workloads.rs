@@ -98,3 +98,17 @@ fn a_group_or_a_namespace_shows_what_has_an_obstacle_and_counts_the_rest() {
     found.show("a Job", &objects, "jobs.batch/w").show("a namespace with a Job", &objects, "");
     found.compare("groups_and_namespaces");
 }
+
+/// It is read as a label only.
+#[test]
+fn an_opt_out_that_is_an_annotation_of_a_namespace_is_reported() {
+    let mut found = Findings::default();
+    let namespace = |field: &str| {
+        json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "n", (field): {"stowplan.dev/ignore": "true"}}})
+    };
+    for field in ["annotations", "labels"] {
+        found.add(field, &[namespace(field)], "-n n").add(field, &[namespace(field)], "-A");
+    }
+    found.compare("opt_out");
+}

@@ -40,6 +40,8 @@ fn a_namespace_shows_its_own_pods_and_counts_the_others() {
         pod("a", "mine"), pod("b", "theirs"),
     ]});
     let map = |words: &str| run(&format!("map --cluster - {words}"), list.to_string());
+    // Of files without a Namespace it is not known which there are.
+    map("-n typo").shows(0, &["nothing waits"]);
     map("-n a").shows(0, &["A mine  + 1 other pod"]).lacks("theirs");
     map("-A").shows(0, &["A mine  B theirs"]);
 }
@@ -55,5 +57,25 @@ fn names_and_annotations_of_256_kib_break_nothing() {
         let output = run(&format!("map --cluster - -o {form}"), pod.to_string());
         assert_eq!(output.code, 0, "{form}: {:.300}", output.stderr);
         assert!(output.stdout.len() < 20_000, "{form}: {} bytes", output.stdout.len());
+    }
+}
+
+/// A misspelt namespace must not look like one where nothing waits.
+#[test]
+fn a_namespace_that_does_not_exist_is_refused() {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "b"}, "spec": {"containers": []}});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [node, namespace, pod]});
+    let list = list.to_string();
+    for command in ["check", "map"] {
+        let in_namespace = |name| run(&format!("{command} --cluster - -n {name}"), &list);
+        in_namespace("typo").fails("namespace typo does not exist");
+        // That of a pod exists, although it is not in the files.
+        for namespace in ["a", "b", "default"] {
+            let output = in_namespace(namespace);
+            assert_ne!(output.code, 2, "{command} {namespace}: {output:?}");
+        }
     }
 }

@@ -24,7 +24,7 @@ fn map(objects: &[Value]) -> Map {
     let pods = crate::cli::check::POD_CHECKS;
     let context = Context { cluster: &cluster, policy: &policy, now, pods };
     let mut map = Map::new(&context, None);
-    map.add_waiting(&crate::cli::check::diagnose_everything(&context, &[], None));
+    map.add_waiting(&crate::cli::check::diagnose_everything(&context, &[], None).unwrap());
     map
 }
 
