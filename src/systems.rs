@@ -189,7 +189,7 @@ pub struct Gate {
     /// The condition for its removal, for people: continues a sentence after "until".
     pub until: &'static str,
     /// What users can do about a pod that waits.
-    pub remedy: &'static str,
+    pub remedy: fn(&k8s_openapi::api::core::v1::Pod) -> String,
 }
 
 /// Finds the gate of this name among those of all systems.

@@ -46,7 +46,7 @@ pub(crate) const SYSTEM: System = System {
     gates: &[Gate {
         name: keys::GATE,
         until: "its placeholder has a node",
-        remedy: "see the placeholder, below; stowplan's controller lifts the gate",
+        remedy: |_| "see the placeholder, below; stowplan's controller lifts the gate".to_owned(),
     }],
     request: Some(member::request),
     claim: Some(claims::request),

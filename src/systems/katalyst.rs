@@ -41,7 +41,7 @@ pub(crate) const SYSTEM: System = System {
     gates: &[Gate {
         name: keys::GATE,
         until: "a NUMA node is feasible for it",
-        remedy: "see its events, and the pods on the NUMA nodes: stowplan check node/NAME",
+        remedy: |_| "see its events, and the pods on the NUMA nodes: stowplan map".to_owned(),
     }],
     request: Some(member::request),
     claim: None,

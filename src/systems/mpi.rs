@@ -28,6 +28,7 @@ mod resources;
 mod server;
 
 use super::check::installation::Installation;
+use super::check::words::check_command;
 use super::{Gate, Prefix, System, Traces};
 
 const NAME: &str = "mpi";
@@ -40,7 +41,7 @@ pub(crate) const SYSTEM: System = System {
     gates: &[Gate {
         name: keys::GATE,
         until: "all workers of its MPI cluster are Ready and have DNS names",
-        remedy: "see the workers: stowplan check mpi/NAME",
+        remedy: |pod| format!("see the workers: {}", check_command("mpi", keys::CLUSTER, pod)),
     }],
     request: Some(member::request),
     claim: None,

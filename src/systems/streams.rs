@@ -35,6 +35,7 @@ mod validate;
 pub(crate) mod witness;
 
 use super::check::installation::Installation;
+use super::check::words::check_command;
 use super::{Gate, Outcome, Prefix, System, Traces};
 use crate::kubernetes::label;
 use crate::placement::intent::{Change, Intent};
@@ -59,7 +60,9 @@ pub(crate) const SYSTEM: System = System {
     gates: &[Gate {
         name: keys::GATE,
         until: "its StreamsJob has a recorded placement",
-        remedy: "see the conditions of the job: stowplan check job/NAME",
+        remedy: |pod| {
+            format!("see the conditions of the job: {}", check_command("job", keys::JOB, pod))
+        },
     }],
     request: Some(place_pod),
     claim: None,

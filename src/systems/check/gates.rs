@@ -11,7 +11,7 @@ use crate::systems;
 pub(crate) fn report_own(diagnosis: &mut Diagnosis, pod: &Pod) {
     for gate in gates(pod).filter_map(systems::gate) {
         let what = format!("the gate {} holds it until {}", gate.name, gate.until);
-        diagnosis.report(what, gate.remedy);
+        diagnosis.report(what, (gate.remedy)(pod));
     }
 }
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{Cluster, Diagnosis};
-use crate::kubernetes::{HOSTNAME, condition, node_name};
+use crate::kubernetes::{HOSTNAME, condition, label, node_name};
 use crate::systems::fit::Obstacle;
 
 /// What to do where stowplan's controller has not acted.
@@ -41,6 +41,13 @@ pub(crate) fn node_remedy(obstacle: &Obstacle<'_>, node: &str) -> String {
         full if full.is_lack_of_capacity() => "free or add a node".to_owned(),
         _ => format!("kubectl describe node {node}"),
     }
+}
+
+/// Returns the command that checks the object which a label of the pod names.
+pub(crate) fn check_command(kind: &str, key: &str, pod: &Pod) -> String {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    let name = label(&pod.metadata, key).unwrap_or_default();
+    format!("stowplan check {kind}/{name} -n {namespace}")
 }
 
 /// What the scheduler says of a pod that it has not bound.

@@ -140,7 +140,7 @@ fn parse_pool(value: &str, of_job: bool) -> Result<PoolReference, Finding> {
             Reason::InvalidPoolReference,
             keys::HOST_POOL,
             format!("{} {problem}", quoted(value)),
-            "write the name of a HostPool, or NAME[INDEX] with an index from 0",
+            "write the name of a HostPool, which an index from 0 in brackets may follow, as ingest[0]",
         )
     };
     let (name, index) = match value.split_once('[') {

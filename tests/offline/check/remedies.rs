@@ -1,10 +1,13 @@
 //! Each remedy leads out of its situation: a table of what `check` says, and of the objects after the
 //! remedy, for which it says nothing.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::objects::*;
 use crate::cli::command::Folder;
+use crate::documents::files;
 
 /// An element of job `j` with these annotations, as the webhook admits it.
 fn placed(name: &str, annotations: &Value) -> Value {
@@ -24,6 +27,35 @@ fn job(accepted: &str, reason: &str) -> Value {
     let conditions =
         ["Accepted", "Ready"].map(|kind| condition(kind, accepted, reason, "as it is"));
     with(streams_job(&conditions), &json!({"spec": {"pools": []}}))
+}
+
+/// The words that stand for a name in a document. A message has the name itself.
+const PLACEHOLDERS: [&str; 10] =
+    ["CLUSTER", "INDEX", "JOB", "KEY", "KIND", "NAME", "NAMESPACE", "NODE", "POD", "VALUE"];
+
+/// A command with a placeholder in it cannot be pasted.
+#[test]
+fn no_message_has_a_placeholder_for_a_name() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let of_fixtures =
+        files(&root.join("fixtures"), "yaml").into_iter().filter_map(|(path, text)| {
+            let (_, expected) = text.split_once("\nexpect:")?;
+            Some((path, expected.to_owned()))
+        });
+    let snapshots = files(&root.join("tests/offline"), "snap");
+    let is_checks = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("check_") || name.starts_with("map_")
+    };
+    let of_checks = snapshots.into_iter().filter(|(path, _)| is_checks(path));
+    let mut texts = 0;
+    for (path, text) in of_fixtures.chain(of_checks) {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let found = text.split(|c| !is_word(c)).find(|word| PLACEHOLDERS.contains(word));
+        assert_eq!(found, None, "{}", path.display());
+        texts += 1;
+    }
+    assert!(texts > 400, "{texts}");
 }
 
 #[test]

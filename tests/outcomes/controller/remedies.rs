@@ -84,7 +84,7 @@ pub(crate) async fn a_pool_without_a_node_gets_one(world: Arc<World>) -> Result<
     // A pool without a ready member refuses its pods; then the pool is asked.
     ensure!(!refused.success, "{}", refused.out);
     let remedy = remedy(&space, "pool/tagless", "streams.ibm.com/hostpool=tagless").await?;
-    has(&remedy, &["kubectl label node NODE KEY=VALUE"])?;
+    has(&remedy, &["label more nodes with streams.ibm.com/hostpool=tagless"])?;
     world.plane.label(&nodes[0], "streams.ibm.com/hostpool", Some("tagless")).await?;
     let create = async || space.create(&wanted).await?.succeeded();
     succeeds("the pool to admit its pod", create).await?;

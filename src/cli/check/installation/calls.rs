@@ -42,7 +42,7 @@ pub(super) fn check_trial(facts: &Facts) -> Vec<Item> {
         None => {
             findings.unknown(
                 "no test pod was created (dry run), because no namespace was named",
-                "--try-in NAMESPACE",
+                "stowplan check --try-in default, or another namespace",
             );
             return findings.or_ok("");
         }

@@ -5,7 +5,9 @@ use crate::placement::reason::Reason;
 use crate::systems::check::Diagnosis;
 use crate::systems::check::words::SEE_CONTROLLER;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
+use crate::systems::streams::kinds::node_marks::labels_of_tags;
 use crate::systems::streams::reasons::{JobReason, PoolReason};
+use crate::view::Name;
 
 /// Reports the conditions; `remedy` is that for a reason, empty if the message ends in one. Without a
 /// current condition no controller has looked at the object yet.
@@ -36,15 +38,21 @@ pub(super) fn report_conditions(
 
 /// What to do about a reason of a HostPool, whose spec is immutable except for a growing size. Empty if
 /// the message ends in a remedy.
-pub(super) fn pool_remedy(reason: &str, pool: &HostPool) -> &'static str {
-    let Some(reason) = PoolReason::find(reason) else { return "" };
-    match reason {
+pub(super) fn pool_remedy(reason: &str, name: &Name, pool: &HostPool) -> String {
+    let Some(reason) = PoolReason::find(reason) else { return String::new() };
+    let remedy = match reason {
         PoolReason::Accepted
         | PoolReason::Allocated
         | PoolReason::InvalidPool
         | PoolReason::NoTaggedNode
         | PoolReason::TooManyPools => "",
-        PoolReason::WaitingForJob => "see what its job lacks: `stowplan check job/NAME`",
+        PoolReason::WaitingForJob => {
+            let job = pool.job.as_ref().map_or("", |(job, _)| job);
+            return format!(
+                "see what its job lacks: `stowplan check job/{job} -n {}`",
+                name.namespace
+            );
+        }
         PoolReason::Reserving => "wait: the nodes are being prepared",
         PoolReason::NotAllowed | PoolReason::TooManyExclusiveNodes => {
             "ask the cluster's administrator: the policy says so"
@@ -54,12 +62,14 @@ pub(super) fn pool_remedy(reason: &str, pool: &HostPool) -> &'static str {
         }
         PoolReason::InsufficientNodes => match &pool.form {
             Ok(Form::Sized(_, tags) | Form::Tagged(tags)) if !tags.is_empty() => {
-                "label more nodes with its tags (`kubectl label node NODE KEY=VALUE`), or free nodes that have them"
+                let labels = labels_of_tags(tags);
+                return format!("label more nodes with {labels}, or free nodes that have that");
             }
             Ok(Form::Literal(_)) => "free these nodes, or create another pool with other hosts",
             _ => "add or free nodes",
         },
-    }
+    };
+    remedy.to_owned()
 }
 
 /// What to do about a reason of a StreamsJob, whose spec is immutable except for growing pools. Empty
@@ -139,14 +149,19 @@ mod tests {
             (PoolReason::TooManyExclusiveNodes, json!({}), "ask the cluster's administrator"),
             (PoolReason::UnknownHost, json!({"hosts": ["n1"]}), "create another pool whose hosts"),
             (PoolReason::NoTaggedNode, json!({"tags": ["a"]}), ""),
-            (PoolReason::InsufficientNodes, tagged, "label more nodes with its tags"),
+            (
+                PoolReason::InsufficientNodes,
+                tagged,
+                "label more nodes with streams.ibm.com/hostpool=a, or ",
+            ),
             (PoolReason::InsufficientNodes, json!({"size": 2}), "add or free nodes"),
             (PoolReason::InsufficientNodes, json!({"hosts": ["n1"]}), "free these nodes, or "),
         ] {
             let pool = json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
                 "metadata": {"name": "p"}, "spec": spec});
             let pool: api::HostPool = serde_json::from_value(pool).unwrap();
-            let remedy = pool_remedy(reason.as_str(), &HostPool::from(&pool));
+            let remedy =
+                pool_remedy(reason.as_str(), &Name::new("ns", "p"), &HostPool::from(&pool));
             assert!(remedy.starts_with(expected), "{reason:?}: {remedy}");
             assert_eq!(remedy.is_empty(), expected.is_empty(), "{reason:?}: {remedy}");
         }

@@ -29,7 +29,7 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> 
     });
     let generation = pool.identity.generation;
     report_conditions(&mut diagnosis, &pool.status.conditions, generation, |reason| {
-        pool_remedy(reason, pool).to_owned()
+        pool_remedy(reason, name, pool)
     });
     if let Err(problem) = &pool.form
         // The controller says so too.

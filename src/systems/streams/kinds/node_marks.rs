@@ -38,6 +38,16 @@ pub(crate) fn has_tags(present: &[Box<str>], tags: &[Box<str>]) -> bool {
     tags.iter().all(|tag| present.contains(tag))
 }
 
+/// Returns the labels of a node with these tags as `kubectl label` takes them, for people.
+#[must_use]
+pub(crate) fn labels_of_tags(tags: &[Box<str>]) -> String {
+    let labels = tags.iter().map(|name| match tags.len() {
+        1 => tag(name, true).into(),
+        _ => format!("{}=", tag(name, false)),
+    });
+    labels.collect::<Vec<String>>().join(" and ")
+}
+
 /// The labels of control-plane nodes. The second is used by clusters older than 1.20.
 pub(crate) const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];

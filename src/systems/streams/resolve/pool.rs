@@ -17,7 +17,7 @@ use crate::systems::check::words::some;
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, format_indices, to_usize};
-use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX, tag_keys};
+use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX, labels_of_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::Pool;
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::reasons::PoolReason;
@@ -437,8 +437,8 @@ impl Placing<'_> {
                 ),
             };
             if !self.may_wait(&problem) {
-                let remedy = "label a node (`kubectl label node NODE KEY=VALUE`)";
-                self.report(reason, key, problem, remedy);
+                let remedy = format!("label a node with {}", labels_of_tags(tags));
+                self.report(reason, key, problem, &remedy);
                 return;
             }
         }

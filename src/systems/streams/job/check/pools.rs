@@ -10,7 +10,7 @@ use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool};
-use crate::systems::streams::kinds::node_marks::tag_keys;
+use crate::systems::streams::kinds::node_marks::{labels_of_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::view::Name;
 
@@ -90,13 +90,11 @@ impl<'c> Check<'c> {
             counted(wanted, "node")
         );
         let reason = if wanted == 1 { Reason::NoTaggedNode } else { Reason::InsufficientNodes };
-        let remedy = match keys.is_empty() {
-            true => "add nodes, or create the job with a smaller pool",
-            false => {
-                "label more nodes (`kubectl label node NODE KEY=VALUE`), or create the job with a smaller pool"
-            }
+        let more = match keys.is_empty() {
+            true => "add nodes".to_owned(),
+            false => format!("label more nodes with {}", labels_of_tags(tags)),
         };
-        self.report(reason, problem, remedy);
+        self.report(reason, problem, &format!("{more}, or create the job with a smaller pool"));
     }
 
     /// The node of a host. If there is no such node, or several, reports a finding the first time,

@@ -53,11 +53,14 @@ fn a_pool_that_the_policy_forbids_loses_its_nodes() {
 fn a_pool_without_a_size_has_no_members_and_is_ready_while_a_node_has_its_tags() {
     let (one, two) = (json!({"tags": ["gpu"]}), json!({"tags": ["gpu", "fast"]}));
     let mut world = World::settled(1, [("any", json!({})), ("one", one), ("two", two)]);
-    let problem = "label a node (`kubectl label node NODE KEY=VALUE`)";
-    let without =
-        |tags: &str| format!("False NoTaggedNode: no node has the tags {tags}: {problem}");
-    let one = without("streams.ibm.com/hostpool=gpu");
-    let two = without("hostpool.streams.ibm.com/gpu and hostpool.streams.ibm.com/fast");
+    let without = |tags: &str, labels: &str| {
+        format!("False NoTaggedNode: no node has the tags {tags}: label a node with {labels}")
+    };
+    let one = without("streams.ibm.com/hostpool=gpu", "streams.ibm.com/hostpool=gpu");
+    let two = without(
+        "hostpool.streams.ibm.com/gpu and hostpool.streams.ibm.com/fast",
+        "hostpool.streams.ibm.com/gpu= and hostpool.streams.ibm.com/fast=",
+    );
     world.expect("any", "", "True Allocated: every node belongs to the pool");
     world.expect("one", "", &one).expect("two", "", &two);
     let tags = json!({"streams.ibm.com/hostpool": "gpu", "hostpool.streams.ibm.com/gpu": ""});
