@@ -9,6 +9,9 @@ use testbed::real::mpi_image::{Implementation, MpiImage};
 
 use super::cluster::{Cluster, RING, UNBOUND_RING, World};
 
+/// Programs other than `mpirun` start ssh without any options.
+const PLAIN_SSH: &str = "ssh \"$(grep -o '^[^ :]*' /etc/mpi/hostfile | tail -n 1)\" true";
+
 /// A kind of user: its name, the pods' security context, whether the image names it, and where its
 /// keys are.
 type User = (&'static str, Value, bool, Option<&'static str>);
@@ -47,12 +50,12 @@ async fn run(
     let mut cluster = Cluster::new(world, namespace, image)?;
     cluster.security = security;
     cluster.annotations.extend(dir.map(|dir| ("ssh-dir", dir.to_owned())));
-    // The launcher first: without its gate it would fail.
-    let command = match image.implementation {
+    let ring = match image.implementation {
         Implementation::OpenMpi5 => UNBOUND_RING,
         _ => RING,
     };
-    cluster.launch("pi-launcher", command, 0)?;
+    // The launcher first: without its gate it would fail.
+    cluster.launch("pi-launcher", &format!("{PLAIN_SSH} && {ring}"), 0)?;
     cluster.worker_set()?;
     cluster.runs_evenly("pi-launcher").await?;
     cluster.end()
