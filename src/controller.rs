@@ -252,6 +252,35 @@ mod tests {
         systems::written(&NODE, node.as_bytes()).unwrap()
     }
 
+    /// The answer to a deletion may come after the watch has shown another object of that name.
+    #[test]
+    fn an_answer_about_a_deleted_object_does_not_replace_its_successor() {
+        let version_of = |uid: &str, version| {
+            let mut node = node("n1", version, &json!({}));
+            node["metadata"]["uid"] = json!(uid);
+            systems::written(&NODE, node.to_string().as_bytes()).unwrap()
+        };
+        let mut view = View::default();
+        let mut known_after = |object, is_answer| {
+            match is_answer {
+                true => view.learn(object),
+                false => view.apply(object),
+            }
+            let details = view.node("n1").and_then(|node| node.details.as_deref());
+            details.map(|of| format!("{} {}", of.identity.uid, of.identity.resource_version))
+        };
+        for (uid, version, is_answer, known) in [
+            ("old", 5, true, None),
+            ("old", 5, false, Some("old 5")),
+            ("new", 7, false, Some("new 7")),
+            ("old", 6, true, Some("new 7")),
+            ("new", 6, true, Some("new 7")),
+            ("new", 8, true, Some("new 8")),
+        ] {
+            assert_eq!(known_after(version_of(uid, version), is_answer).as_deref(), known);
+        }
+    }
+
     /// Plans the label `x` for the node, until the View shows it.
     fn label(view: &View) -> Plan {
         let details = view.node("n1").and_then(|node| node.details.as_ref());

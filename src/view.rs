@@ -230,10 +230,12 @@ impl View {
     }
 
     /// Applies the object that the API server returned for one of stowplan's writes, so that the
-    /// next plan contains it. Ignored if the object was deleted meanwhile, or a later version is
-    /// known.
+    /// next plan contains it. Ignored if the object was deleted meanwhile, also if another one has
+    /// its name by now, or a later version is known: no watch would correct that.
     pub fn learn(&mut self, object: Object) {
-        if self.version(&object).is_some_and(|known| !is_older(&object, known)) {
+        let is_it = |known: &Identity| object.identity().is_none_or(|own| own.uid == known.uid);
+        let known = self.version(&object).filter(|known| is_it(known));
+        if known.is_some_and(|known| !is_older(&object, known)) {
             self.apply(object);
         }
     }
