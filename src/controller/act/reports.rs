@@ -24,6 +24,7 @@ pub(super) struct Reports {
     states: HashMap<(Target, &'static str), State>,
 }
 
+/// A state that lasts, with the texts about it.
 #[derive(Debug, Default)]
 struct State {
     /// The texts of the latest plan, and when each is due.

@@ -54,9 +54,7 @@ impl BadMode {
             ),
         )
     }
-}
 
-impl BadMode {
     /// Says that the policy's mode applies instead of that of a namespace.
     #[must_use]
     pub(crate) fn note(&self, policy: &Policy) -> String {
