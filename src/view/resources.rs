@@ -135,6 +135,19 @@ impl Resources {
         }
         all.plus(&Self::read(spec.overhead.as_ref()))
     }
+
+    /// Returns what the scheduler counts of a pod: its requests, or more while its node gives its containers more
+    /// than they now request.
+    #[must_use]
+    pub fn counted(pod: &core::Pod) -> Self {
+        let status = pod.status.as_ref();
+        let given = status.and_then(|status| status.container_statuses.as_ref());
+        let given = given.into_iter().flatten().map(|container| {
+            Self::read(container.resources.as_ref().and_then(|of| of.requests.as_ref()))
+        });
+        let given = given.fold(Self::default(), |all, of| all.plus(&of));
+        pod.spec.as_ref().map(Self::requested).unwrap_or_default().max(&given)
+    }
 }
 
 fn bounded(amount: i128) -> i64 {

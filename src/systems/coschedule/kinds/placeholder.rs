@@ -183,6 +183,8 @@ pub(crate) struct PlaceholderPod {
     pub keeps_node: [Option<Box<str>>; 2],
     /// Its resource requests. Only the controller keeps them.
     pub requests: Resources,
+    /// What the scheduler counts of it. Only the controller keeps it.
+    pub counted: Resources,
     /// Whether its node cannot change the resources of a running pod.
     pub is_fixed: bool,
 }
@@ -208,6 +210,10 @@ impl PlaceholderPod {
             requests: match &pod.spec {
                 Some(spec) if is_complete => Resources::requested(spec),
                 _ => Resources::default(),
+            },
+            counted: match is_complete {
+                true => Resources::counted(pod),
+                false => Resources::default(),
             },
             is_fixed: condition(pod, "PodResizePending")
                 .is_some_and(|it| it.reason.as_deref() == Some("Infeasible")),

@@ -21,7 +21,7 @@ use crate::systems::coschedule::pod_plan::{PodPlan, Room};
 use crate::systems::coschedule::policy::Reserve;
 use crate::systems::coschedule::reconcile::desired::Desired;
 use crate::systems::coschedule::reconcile::state::{Facts, can_follow};
-use crate::view::Name;
+use crate::view::{Name, Resources};
 
 /// The time in which a bound pod should have given up room for which a member waits. If it still has all of it
 /// afterwards, the API server refuses the change, and the pod is created again.
@@ -89,7 +89,7 @@ impl<'v> Decider<'_, 'v> {
         let room = self.room_on_node(pod)?;
         let (waiting, since) = state.kept_out(pod.scheduled_since);
         if !pod.is_fixed {
-            let held = self.held(pod);
+            let held = self.held(&pod.requests);
             let is_in_the_way = waiting.is_some() && !room.covers(held);
             let was_changed = || pod.plan.as_ref().is_some_and(|plan| plan.room != Some(held));
             if !is_in_the_way || was_changed() || !self.elapsed_or_recheck(since?, RELEASE) {
@@ -108,14 +108,14 @@ impl<'v> Decider<'_, 'v> {
     /// Lets a pod on a node request what is to be reserved there.
     pub(super) fn adjust_room(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
         let room = self.room_on_node(pod).filter(|_| !pod.identity.deleting && !pod.is_fixed)?;
-        let held = self.held(pod);
-        let is_nominated = !room.covers(held) && self.nominate(node);
+        let held = self.held(&pod.requests);
+        let is_nominated = !room.covers(self.held(&pod.counted)) && self.nominate(node);
         (room != held && !is_nominated).then_some(Next::Resize(room))
     }
 
-    /// Lets the scheduler keep room on a node for the members that it has refused, before their placeholder gives
-    /// up its own: a pod of others that has waited for longer would get it. Returns true if that is new for one of
-    /// them.
+    /// Lets the scheduler keep room on a node for the members that it has refused, until their placeholder has given
+    /// up its own: a pod of others that has waited for longer would get it. An attempt to schedule a member that
+    /// fails meanwhile ends that. Returns true if it is new for one of them.
     fn nominate(&mut self, node: &str) -> bool {
         let view = self.facts.view;
         let demand = self.state.demand(view, self.state.desired);
@@ -147,9 +147,9 @@ impl<'v> Decider<'_, 'v> {
         }
     }
 
-    /// The room that a pod requests now.
-    fn held(&self, pod: &PlaceholderPod) -> Room {
-        Room::of(&pod.requests).minus(Room::of(&self.facts.kept))
+    /// The room in a placeholder's requests, beside what it keeps.
+    fn held(&self, requests: &Resources) -> Room {
+        Room::of(requests).minus(Room::of(&self.facts.kept))
     }
 
     /// The room that a pod on a node should reserve. `None`: it has limits, so that it cannot be changed.

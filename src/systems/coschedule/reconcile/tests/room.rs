@@ -266,6 +266,26 @@ fn a_pod_of_others_does_not_get_the_room_that_is_given_up_for_a_member() {
     world.expect_rest();
 }
 
+/// The node has not yet given up what the placeholder no longer requests.
+#[test]
+fn room_is_kept_again_after_an_attempt_in_vain() {
+    let mut world = with_tasks(&[requesting("b", "600m")]);
+    begin(&mut world, "a", 100);
+    begin(world.finish("a"), "b", 600);
+    let waits = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let waits = json!({"phase": "Pending", "conditions": [waits], "nominatedNodeName": null});
+    world.change("Pod", "b", json!({"spec": {"nodeName": null}, "status": waits}));
+    for (given, node) in [("610m", json!("n1")), ("10m", Value::Null)] {
+        let given = json!([{"name": "pause", "resources": {"requests": {"cpu": given}}}]);
+        let pod = world.placeholder_pod("run");
+        world.change("Pod", &pod, json!({"status": {"containerStatuses": given}}));
+        world.change("Pod", "b", json!({"status": {"nominatedNodeName": null}}));
+        world.carry_out_plan();
+        assert_eq!(nominated(&world, "b"), node);
+    }
+}
+
 #[test]
 fn room_is_kept_only_on_the_node_of_the_placeholder() {
     let mut world = with_tasks(&[requesting("b", "600m")]);
