@@ -11,7 +11,7 @@ const RELEASE: &str = "70f7308";
 /// more for each retry). `task` is the specification that it runs, and `labels` are those of the
 /// Task object.
 ///
-/// It has what placement depends on. Tekton's own volumes, mounts, init containers and commands are
+/// It has what placement depends on. Tekton's own volumes, mounts and init containers are
 /// missing, and so are the API server's additions.
 pub(super) fn pod(task_run: &Value, task: &Value, labels: &Value, attempt: usize) -> Value {
     let metadata = &task_run["metadata"];
@@ -66,6 +66,8 @@ fn container((index, step): (usize, &Value)) -> Value {
     let name = step["name"].as_str().map_or_else(|| format!("unnamed-{index}"), str::to_owned);
     json!({
         "name": format!("step-{name}"), "image": step["image"],
+        // A real node runs it.
+        "command": step["command"], "args": step["args"],
         "resources": step["computeResources"],
     })
 }

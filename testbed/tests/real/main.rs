@@ -1,4 +1,4 @@
-//! Pods that run, on real nodes: the nodes themselves, MPI, and stowplan in pods under load; and the image
+//! Pods that run, on real nodes: the nodes themselves, MPI, groups, and stowplan in pods under load; and the image
 //! of stowplan.
 //!
 //! These take minutes and need root, so they run only with `STOWPLAN_REAL_NODES=1`, and without it are
@@ -10,6 +10,7 @@
     reason = "a harness fails and prints as tests do"
 )]
 
+mod groups;
 mod image;
 mod mpi;
 mod nodes;

@@ -11,7 +11,7 @@ mod users;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use cluster::World;
+pub(crate) use cluster::World;
 use testbed::control_plane::{ControlPlane, Options, PodInstall};
 use testbed::real::RealNodes;
 use testbed::real::mpi_image::{Implementation, MpiImage};
@@ -33,6 +33,10 @@ pub(crate) fn run() -> ExitCode {
         Case::new("mpi::users::every_user_runs_intel_mpi", |world| {
             Box::pin(users::every_user(world, Implementation::IntelMpi))
         }),
+        // On the same nodes; a fault of MPI loses one.
+        Case::new("groups::runs_beside_others", |world| {
+            Box::pin(crate::groups::runs_beside_others(world))
+        }),
         case!(mpi, faults::a_launcher_that_is_a_worker),
         case!(mpi, faults::a_worker_is_killed_in_mid_run),
         case!(mpi, faults::workers_are_suspended_and_resumed),
@@ -51,7 +55,8 @@ async fn start() -> Result<World> {
     let real = RealNodes { count: 3, images };
     let plane = ControlPlane::start(Options { real: Some(real), ..Options::default() }).await?;
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/stowplan");
-    plane.install_pods(&PodInstall::new(archive, chart)).await?;
+    let install = PodInstall::new(archive, chart);
+    plane.install_pods(&install).await?;
     let client = plane.client().await?;
-    Ok(World { plane, client })
+    Ok(World { plane, client, install })
 }

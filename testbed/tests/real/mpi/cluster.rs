@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use testbed::command;
-use testbed::control_plane::ControlPlane;
+use testbed::control_plane::{ControlPlane, PodInstall};
 use testbed::real::mpi_image::{Implementation, MpiImage};
 use testbed::wait::{Seen, until};
 
@@ -21,6 +21,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 pub(crate) struct World {
     pub(crate) plane: ControlPlane,
     pub(crate) client: Client,
+    pub(crate) install: PodInstall,
 }
 
 /// A cluster named `pi`, in a namespace of its own.
