@@ -67,7 +67,7 @@ impl Table for Usages {
     fn read(pod: &core::Pod, scope: Scope) -> Option<Usage> {
         let spec = pod.spec.as_ref().filter(|_| scope == Scope::Controller && !is_finished(pod))?;
         let node = spec.node_name.as_deref()?.into();
-        Some(Usage { node, requests: Resources::requested(spec) })
+        Some(Usage { node, requests: Resources::counted(pod) })
     }
 
     fn put(&mut self, name: Name, usage: Usage) {

@@ -11,6 +11,7 @@ use super::groups::{self, Groups, Membership};
 use super::mode;
 use super::native::parse_group;
 use super::owner::{Belonging, belonging, owner_of};
+use super::pod_plan::Room;
 use super::{NAME, family, keys};
 use crate::placement::affinity::pinned_node;
 use crate::placement::intent::{Change, Enforcement, Intent, PodTerm, Selector, on_node};
@@ -65,7 +66,7 @@ struct Joined<'g> {
 
 /// How a pod follows its placeholder.
 enum Way<'n> {
-    /// By pod affinity to the placeholder, behind a gate until that has a node.
+    /// By pod affinity to the placeholder, behind a gate until that has a node and no longer holds the pod's room.
     Term { term: PodTerm, is_gated: bool },
     /// By a requirement of the placeholder's node, by its name.
     Node(&'n str),
@@ -368,14 +369,26 @@ impl PodRequest<'_> {
             Binding::Node => true,
             Binding::Auto => stays(),
         };
+        // The scheduler would refuse it while the placeholder holds its room, and then try it again only after a
+        // pause. Only a controller removes the gate.
+        let is_kept_out = self.view.controller_present() && self.holds_room(placeholder);
         if !by_node {
             // The scheduler binds a member beside a placeholder that it has only assumed on a node: it
-            // would be alone there if that fails. Only a controller removes the gate.
-            let is_gated = current.is_none() && self.view.controller_present();
+            // would be alone there if that fails.
+            let is_gated = current.is_none() && self.view.controller_present() || is_kept_out;
             return Way::Term { term, is_gated };
         }
-        let is_usable = |node: &&str| self.is_eligible(node) && !self.is_left(placeholder, node);
+        let is_usable = |node: &&str| {
+            !is_kept_out && self.is_eligible(node) && !self.is_left(placeholder, node)
+        };
         current.filter(is_usable).map_or(Way::Gate, Way::Node)
+    }
+
+    /// Returns true if a placeholder requests more than it keeps when its group needs no room.
+    fn holds_room(&self, placeholder: &Name) -> bool {
+        let kept = Room::of(&self.policy.coschedule.placeholder.requests.amounts());
+        let pod = self.view.placeholder_pod(placeholder);
+        pod.is_some_and(|pod| !kept.covers(Room::of(&pod.requests)))
     }
 
     /// Whether a placeholder is about to leave its node. A pod that requires the node could run there

@@ -86,9 +86,20 @@ impl Room {
     /// The larger amount of each resource.
     #[must_use]
     pub(crate) fn max(self, other: Self) -> Self {
+        self.each(other, Self::NONE, |one, other, _| one.max(other))
+    }
+
+    /// Computes each resource from those of three rooms.
+    #[must_use]
+    pub(crate) fn each(
+        self,
+        second: Self,
+        third: Self,
+        compute: impl Fn(i64, i64, i64) -> i64,
+    ) -> Self {
         Self {
-            milli_cpu: self.milli_cpu.max(other.milli_cpu),
-            memory: self.memory.max(other.memory),
+            milli_cpu: compute(self.milli_cpu, second.milli_cpu, third.milli_cpu),
+            memory: compute(self.memory, second.memory, third.memory),
         }
     }
 

@@ -198,14 +198,14 @@ pub(crate) async fn a_node_without_processors_is_left(world: Arc<World>) -> Resu
     survives_at_every_moment(&world, Fault::NoProcessors).await
 }
 
-/// Between two tasks their room is reserved, and a pod of others waits for it. When the second one begins, the
-/// scheduler would take the pod first that has waited for longer.
+/// While a task runs, the room of the next one is requested, and a pod of others waits for it. When that task begins,
+/// the scheduler would take the pod first that has waited for longer.
 pub(crate) async fn a_member_gets_the_room_that_an_older_pod_waits_for(
     world: Arc<World>,
 ) -> Result<()> {
     let (space, lab) = Lab::in_space(&world, "older", &["east"]).await?;
-    space.created(&run(&lab, Moment::BetweenTwo)).await?;
-    space.in_phase("ci-one-pod", "Succeeded").await?;
+    space.created(&run(&lab, Moment::While)).await?;
+    space.in_phase("ci-one-pod", "Running").await?;
     let requested = async || {
         let pods = space.placeholder_pods().await?;
         let resources =
@@ -215,6 +215,7 @@ pub(crate) async fn a_member_gets_the_room_that_an_older_pod_waits_for(
     settled("the room to be reserved", requested, |cpu| cpu.starts_with(MOST)).await?;
     let older = requesting(pod("older", &json!({"spec": lab.way()})), "8");
     space.pending(&older).await?;
+    space.let_end("ci-one-pod").await?;
     open(&world, &lab).await?;
     space.succeeded("ci").await?;
     // It goes on for ever, so the second task could not have run after it.

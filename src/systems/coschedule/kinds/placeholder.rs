@@ -181,10 +181,12 @@ pub(crate) struct PlaceholderPod {
     pub woken: Option<i64>,
     /// The values of its annotations [`KEEPS_NODE`]. Only the controller keeps them.
     pub keeps_node: [Option<Box<str>>; 2],
-    /// Its resource requests. Only the controller keeps them.
+    /// Its resource requests.
     pub requests: Resources,
     /// What the scheduler counts of it. Only the controller keeps it.
     pub counted: Resources,
+    /// Whether its node has seen its present requests. Before Kubernetes 1.34 it does not say so, and is taken to have.
+    pub is_seen: bool,
     /// Whether its node cannot change the resources of a running pod.
     pub is_fixed: bool,
 }
@@ -207,13 +209,14 @@ impl PlaceholderPod {
             keeps_node: KEEPS_NODE.map(|(key, _)| {
                 annotation(&pod.metadata, key).filter(|_| is_complete).map(Into::into)
             }),
-            requests: match &pod.spec {
-                Some(spec) if is_complete => Resources::requested(spec),
-                _ => Resources::default(),
-            },
+            requests: pod.spec.as_ref().map(Resources::requested).unwrap_or_default(),
             counted: match is_complete {
                 true => Resources::counted(pod),
                 false => Resources::default(),
+            },
+            is_seen: {
+                let seen = pod.status.as_ref().and_then(|status| status.observed_generation);
+                seen.is_none_or(|seen| Some(seen) >= pod.metadata.generation)
             },
             is_fixed: condition(pod, "PodResizePending")
                 .is_some_and(|it| it.reason.as_deref() == Some("Infeasible")),

@@ -90,6 +90,15 @@ fn without_a_controller_no_pod_waits_for_it() {
     let gated = "label, term, scheduling gate stowplan.dev/placeholder";
     assert_eq!(summary(&admit(&plain, &view, "")), gated);
     assert_eq!(summary(&admit(&plain, &view_of(on(true)), "")), "label, term");
+    // The placeholder holds room, which only a controller takes from it.
+    let mut holds = placeholder_pod();
+    holds["spec"]["containers"] =
+        json!([{"name": "pause", "resources": {"requests": {"cpu": "1"}}}]);
+    let mut view = view_of([node(false), holds]);
+    assert_eq!(summary(&admit(&plain, &view, "")), gated);
+    assert_eq!(summary(&admit(&with_a_term, &view, "")), GATED);
+    view.set_controller_present(false);
+    assert_eq!(summary(&admit(&plain, &view, "")), "label, term");
 }
 
 /// The pod's own claim is never bound, but the placeholder's claim may exist.

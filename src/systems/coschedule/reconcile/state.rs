@@ -439,10 +439,9 @@ impl<'v> State<'v> {
     pub(super) fn kept_out(&self, placed: Option<Timestamp>) -> (Option<Room>, Option<Timestamp>) {
         let waiting = self.waiting.iter().filter_map(|(_, member)| {
             let details = member.details.as_deref()?;
-            let is_refused = details.unschedulable.is_some() && details.gate.is_none();
-            let is_gated = details.gate.is_some() && !details.follows;
+            let is_kept_out = details.unschedulable.is_some() || details.gate.is_some();
             let since = member.identity.created.max(placed);
-            (is_refused || is_gated).then_some((Room::of(&details.requests), since))
+            is_kept_out.then_some((Room::of(&details.requests), since))
         });
         let (rooms, since): (Vec<Room>, Vec<_>) = waiting.unzip();
         (rooms.into_iter().reduce(Room::plus), since.into_iter().flatten().max())

@@ -86,7 +86,8 @@ impl<'v> Decider<'_, 'v> {
         for &(name, member) in &state.waiting {
             let gated = member.details.as_deref().filter(|details| details.gate.is_some());
             let Some(details) = gated else { continue };
-            if details.follows || lets_in(details, &name.namespace) {
+            let has_room = lets_in(details, &name.namespace);
+            if (has_room || details.follows) && !self.is_handing_over(pod, member, has_room) {
                 let node = (!details.follows).then(|| node.into());
                 self.step(name, member, Step::Admit(node));
                 admits = true;

@@ -27,7 +27,7 @@ impl<'v> Decider<'_, 'v> {
         if pod.identity.deleting {
             return Next::Nothing;
         }
-        if let Some(next) = self.make_room(pod, node) {
+        if let Some(next) = self.make_room(pod, node, &demand) {
             return next;
         }
         // The members run on another node: the pod was deleted while they ran, or the scheduler first

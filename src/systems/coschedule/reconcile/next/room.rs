@@ -6,11 +6,11 @@
 //! a group without Tekton run side by side, so it asks for the sum first.
 //!
 //! On its node it goes on requesting what the tasks need that have not begun, so that pods of others do not take the
-//! room between two tasks. When a member waits for that room, the placeholder requests less by as much. Once the
-//! member has had its node for a while, the placeholder requests what the next task needs, although the node may
-//! have no room for both: the kubelet defers that until the member has ended, but the scheduler counts it, and gives
-//! the room to no other pod. Not at once: of many groups that begin together, the first would leave no room for the
-//! others.
+//! room between two tasks. When a member waits that has no room beside it, the placeholder requests less, by what is
+//! lacking. Once the member has had its node for a while, the placeholder requests what the next task needs, if the
+//! node has no room for both: the kubelet defers that until the member has ended, but the scheduler counts it, and
+//! gives the room to no other pod. Not at once: of many groups that begin together, the first would leave no room for
+//! the others.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -19,6 +19,7 @@ use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::pod_plan::{PodPlan, Room};
 use crate::systems::coschedule::policy::Reserve;
+use crate::systems::coschedule::reconcile::demand::Demand;
 use crate::systems::coschedule::reconcile::desired::Desired;
 use crate::systems::coschedule::reconcile::state::{Facts, can_follow};
 use crate::view::{Name, Resources};
@@ -26,6 +27,9 @@ use crate::view::{Name, Resources};
 /// The time in which a bound pod should have given up room for which a member waits. If it still has all of it
 /// afterwards, the API server refuses the change, and the pod is created again.
 const RELEASE: SignedDuration = SignedDuration::from_secs(10);
+
+/// How long a member waits for its node to give up the room of its placeholder.
+const HANDOVER: SignedDuration = SignedDuration::from_secs(60);
 
 /// How long a member has had its node when the placeholder requests room beside it.
 const SETTLED: SignedDuration = SignedDuration::from_secs(5);
@@ -84,7 +88,12 @@ impl<'v> Decider<'_, 'v> {
     }
 
     /// Waits while a pod on a node gives up room for which members wait, and creates it again if it cannot.
-    pub(super) fn make_room(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
+    pub(super) fn make_room(
+        &mut self,
+        pod: &PlaceholderPod,
+        node: &str,
+        demand: &Demand<'v>,
+    ) -> Option<Next> {
         let state = self.state;
         let room = self.room_on_node(pod)?;
         let (waiting, since) = state.kept_out(pod.scheduled_since);
@@ -93,6 +102,9 @@ impl<'v> Decider<'_, 'v> {
             let is_in_the_way = waiting.is_some() && !room.covers(held);
             let was_changed = || pod.plan.as_ref().is_some_and(|plan| plan.room != Some(held));
             if !is_in_the_way || was_changed() || !self.elapsed_or_recheck(since?, RELEASE) {
+                if is_in_the_way {
+                    self.admit_and_wake(pod, node, demand);
+                }
                 return is_in_the_way.then_some(Next::Nothing);
             }
         }
@@ -113,7 +125,7 @@ impl<'v> Decider<'_, 'v> {
         (room != held && !is_nominated).then_some(Next::Resize(room))
     }
 
-    /// Lets the scheduler keep room on a node for the members that it has refused, until their placeholder has given
+    /// Lets the scheduler keep room on a node for the members that are gated or that it has refused, until their placeholder has given
     /// up its own: a pod of others that has waited for longer would get it. An attempt to schedule a member that
     /// fails meanwhile ends that. Returns true if it is new for one of them.
     fn nominate(&mut self, node: &str) -> bool {
@@ -121,8 +133,11 @@ impl<'v> Decider<'_, 'v> {
         let demand = self.state.demand(view, self.state.desired);
         let Some(host) = demand.host(node, view) else { return false };
         let is_new = |namespace: &str, details: &MemberDetails| {
-            details.gate.is_none()
-                && details.unschedulable.is_some()
+            let is_kept_out = match details.gate {
+                Some(_) => !host.lets_in(details, namespace),
+                None => details.unschedulable.is_some(),
+            };
+            is_kept_out
                 && details.nominated.as_deref() != Some(node)
                 && host.suits(details, namespace)
         };
@@ -147,6 +162,21 @@ impl<'v> Decider<'_, 'v> {
         }
     }
 
+    /// Returns true while a member stays behind its gate, because the node has not yet given up the room that the
+    /// placeholder held for it. The scheduler, which knows only what the kubelet has reported, would refuse the
+    /// member; or the kubelet would, and that ends it.
+    pub(super) fn is_handing_over(
+        &mut self,
+        pod: &PlaceholderPod,
+        member: &Member,
+        has_room: bool,
+    ) -> bool {
+        let Some(room) = self.room_on_node(pod) else { return false };
+        let has_given_up = pod.is_seen && (has_room || room.covers(self.held(&pod.counted)));
+        let since = member.identity.created.max(pod.scheduled_since);
+        !has_given_up && since.is_some_and(|since| !self.elapsed_or_recheck(since, HANDOVER))
+    }
+
     /// The room in a placeholder's requests, beside what it keeps.
     fn held(&self, requests: &Resources) -> Room {
         Room::of(requests).minus(Room::of(&self.facts.kept))
@@ -163,20 +193,34 @@ impl<'v> Decider<'_, 'v> {
             || facts.has_refused(&state.name.namespace);
         let desired = state.desired.filter(|_| !is_released);
         let to_come = desired.map(|desired| desired.room_to_come(reserve, facts.view));
+        let node = pod.node.as_deref()?;
+        let details = facts.view.node(node).and_then(|node| node.details.as_deref());
+        let allocatable = details.map(|of| Room::of(&of.allocatable)).unwrap_or_default();
         // A node that is too small for a later task, which has become known since, cannot keep its room.
-        let node = facts.view.node(pod.node.as_deref()?).and_then(|node| node.details.as_deref());
-        let can_hold = |room: &Room| node.is_some_and(|of| Room::of(&of.allocatable).covers(*room));
-        let Some(to_come) = to_come.filter(|room| *room != Room::NONE && can_hold(room)) else {
+        let Some(to_come) = to_come.filter(|room| *room != Room::NONE && allocatable.covers(*room))
+        else {
             return Some(Room::NONE);
         };
-        let mut used = state.kept_out(pod.scheduled_since).0.unwrap_or_default();
+        let usage = facts.view.node_usage(node).map(|of| Room::of(&of.requested));
+        let others = usage.unwrap_or_default().minus(Room::of(&pod.counted));
+        let free = allocatable.minus(others).minus(Room::of(&pod.requests));
+        let waiting = state.waiting.iter().filter_map(|(_, member)| member.details.as_deref());
+        let waiting = Room::of_all(waiting.map(|details| &details.requests));
+        let mut may_grow = state.waiting.is_empty();
         for (_, member) in &state.running {
-            let Some(details) = &member.details else { continue };
-            if details.scheduled_since.is_some_and(|at| !self.elapsed_or_recheck(at, SETTLED)) {
-                used = used.plus(Room::of(&details.requests));
-            }
+            let since = member.details.as_ref().and_then(|details| details.scheduled_since);
+            may_grow &= since.is_none_or(|since| self.elapsed_or_recheck(since, SETTLED));
         }
-        Some(to_come.minus(used))
+        let held = self.held(&pod.requests);
+        let left = held.minus(waiting.minus(free));
+        let room = left.each(to_come, free.plus(held), |left, to_come, fits| {
+            // Where a node can give more at once, the kubelet does, and refuses a pod that the scheduler has bound
+            // there in the same moment: that pod fails. Where it cannot, it does when another pod has ended, and
+            // the scheduler counts it from the start.
+            let is_safe = may_grow && to_come > fits;
+            if is_safe { to_come } else { to_come.min(left) }
+        });
+        Some(room)
     }
 
     /// Stops reserving room for a pod that cannot be created, as with a quota that leaves none.

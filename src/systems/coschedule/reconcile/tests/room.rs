@@ -110,7 +110,7 @@ fn the_room_of_a_later_task_is_requested_before_the_earlier_one_has_ended() {
     let mut world = with_tasks(&[requesting("b", "900m")]);
     world.member("a", "run", 800).settle(2).expect("a:n1 run:n1");
     // Not at once: other groups may look for a node at the same time.
-    assert_eq!(requested(&world, "run")[0], "\"110m\"");
+    assert_eq!(requested(&world, "run")[0], "\"200m\"");
     world.settle(SOON);
     assert_eq!(requested(&world, "run")[0], "\"910m\"");
     world.finish("a").settle(SOON);
@@ -118,6 +118,28 @@ fn the_room_of_a_later_task_is_requested_before_the_earlier_one_has_ended() {
     begin(&mut world, "b", 900);
     world.expect("b:n1 run:n1");
     assert_eq!(requested(&world, "run")[0], "\"10m\"");
+}
+
+/// The kubelet would give it the room at once, and refuse a pod that the scheduler has just bound there.
+#[test]
+fn room_that_a_node_has_is_not_requested() {
+    let mut world = with_tasks(&[requesting("b", "600m")]);
+    begin(
+        world.stranger("s", "n1", 100).stranger("t", "n2", 300).stranger("u", "n3", 300),
+        "a",
+        500,
+    );
+    world.expect("a:n1 run:n1");
+    assert_eq!(requested(&world, "run")[0], "\"610m\"");
+    world.finish("a").settle(SOON);
+    assert_eq!(requested(&world, "run")[0], "\"610m\"");
+    let mut world = with_tasks(&[requesting("b", "600m")]);
+    world.stranger("s", "n1", 100).stranger("t", "n2", 300).stranger("u", "n3", 300);
+    world.member("a", "run", 500).settle(2).finish("a").settle(LONG);
+    assert_eq!(requested(&world, "run")[0], "\"400m\"");
+    // Now it has not, and the kubelet would wait.
+    world.stranger("v", "n1", 400).settle(SOON);
+    assert_eq!(requested(&world, "run")[0], "\"610m\"");
 }
 
 #[test]
@@ -266,6 +288,36 @@ fn a_pod_of_others_does_not_get_the_room_that_is_given_up_for_a_member() {
     world.expect_rest();
 }
 
+/// The scheduler goes on counting what the node has not yet given up.
+#[test]
+fn a_member_is_let_in_when_its_node_has_given_up_the_room() {
+    let mut world = with_tasks(&[requesting("b", "600m")]);
+    begin(&mut world, "a", 100);
+    let pod = world.placeholder_pod("run");
+    let given = json!([{"name": "pause", "resources": {"requests": {"cpu": "610m"}}}]);
+    world.change("Pod", &pod, json!({"status": {"containerStatuses": given}}));
+    world.finish("a").settle(SOON);
+    let label = json!({"metadata": {"labels": {keys::PIPELINE_TASK: "b"}}});
+    world.member("b", "run", 600).change("TaskRun", "b", label);
+    world.change("Pod", "b", json!({"spec": {"schedulingGates": [{"name": keys::GATE}]}}));
+    world.carry_out_plan();
+    world.carry_out_plan();
+    assert_eq!(requested(&world, "run")[0], "\"400m\"", "{:?}", world.writes);
+    let gates = |world: &World| world.get("Pod", "b")["spec"]["schedulingGates"].clone();
+    assert_eq!(gates(&world), json!([{"name": keys::GATE}]));
+    assert_eq!(nominated(&world, "b"), json!("n1"));
+    // It has reported that, but of an earlier change.
+    let given = json!([{"name": "pause", "resources": {"requests": {"cpu": "400m"}}}]);
+    let generation = world.get("Pod", &pod)["metadata"]["generation"].as_i64().unwrap();
+    for (seen, gates_then) in [(generation - 1, gates(&world)), (generation, Value::Null)] {
+        let status = json!({"containerStatuses": given, "observedGeneration": seen});
+        world.change("Pod", &pod, json!({"status": status}));
+        world.carry_out_plan();
+        assert_eq!(gates(&world), gates_then);
+    }
+    world.settle(SOON).expect("b:n1 run:n1");
+}
+
 /// The node has not yet given up what the placeholder no longer requests.
 #[test]
 fn room_is_kept_again_after_an_attempt_in_vain() {
@@ -323,7 +375,7 @@ fn a_pod_that_has_given_up_room_is_not_created_again() {
     world.member("b", "run", 300).change("TaskRun", "b", label);
     world.change("Pod", "b", json!({"spec": {"nodeSelector": {"x": "y"}}}));
     world.settle(15).expect("b: run:n1");
-    assert_eq!(requested(&world, "run")[0], "\"310m\"");
+    assert_eq!(requested(&world, "run")[0], "\"600m\"");
     begin(&mut world, "d", 600);
     world.expect("d:n1 run:n1");
     assert_eq!(world.deletions(), 0, "{:?}", world.writes);
