@@ -15,7 +15,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-pub(crate) use check::suggest;
+pub(crate) use check::{meant, suggest};
 
 /// The largest accepted policy file in bytes: the limit of a ConfigMap.
 pub(crate) const MAX_BYTES: usize = 1024 * 1024;

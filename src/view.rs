@@ -278,6 +278,12 @@ impl View {
         self.table::<Nodes>()?.get(name)
     }
 
+    /// The name of a node, as the View holds it; `None`: there is no such node.
+    #[must_use]
+    pub fn node_named(&self, name: &str) -> Option<&str> {
+        self.table::<Nodes>()?.name_of(name)
+    }
+
     /// Whether a node is known to the controller and Ready.
     pub(crate) fn is_node_ready(&self, name: &str) -> bool {
         let details = self.node(name).and_then(|node| node.details.as_ref());

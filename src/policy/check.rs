@@ -125,13 +125,33 @@ impl<'s> Check<'s> {
 /// Suggests the known word that is close to an unknown one, or all of them if none is.
 #[must_use]
 pub(crate) fn suggest(word: &str, known: &[&str]) -> String {
-    let distance = |name: &&str| strsim::damerau_levenshtein(name, word);
     // Two edits, and more in a long word.
-    let most = (word.len() / 4).max(2);
-    match known.iter().copied().min_by_key(distance) {
-        Some(near) if distance(&near) <= most => format!("did you mean {near}?"),
-        Some(_) => format!("there are {}", known.join(", ")),
-        None => "there is none; remove it".to_owned(),
+    match nearest(word, known.iter().copied(), (word.len() / 4).max(2)) {
+        Some(near) => format!("did you mean {near}?"),
+        None if known.is_empty() => "there is none; remove it".to_owned(),
+        None => format!("there are {}", known.join(", ")),
+    }
+}
+
+/// Asks in brackets for the known word that is close to an unknown one, after a space. Empty if none is, or
+/// if several are equally close.
+#[must_use]
+pub(crate) fn meant<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> String {
+    // One or two edits make another word of a short one: n1 and n2.
+    let near = nearest(word, known, (word.len() / 3).min(2));
+    near.map(|near| format!(" (did you mean {near}?)")).unwrap_or_default()
+}
+
+/// Returns the known word that is closest to an unknown one, within this number of edits. `None` if there
+/// is none, or if several are equally close.
+fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>, edits: usize) -> Option<&'k str> {
+    let distance = |name: &'k str| (strsim::damerau_levenshtein(name, word), name);
+    let mut near: Vec<_> = known.map(distance).filter(|(distance, _)| *distance <= edits).collect();
+    near.sort_unstable();
+    match near.as_slice() {
+        [(_, name)] => Some(name),
+        [(first, name), (second, _), ..] if first < second => Some(name),
+        _ => None,
     }
 }
 

@@ -151,6 +151,12 @@ impl Nodes {
         self.nodes.get(name)
     }
 
+    /// The name of a node, as the table holds it.
+    #[must_use]
+    pub(crate) fn name_of(&self, name: &str) -> Option<&str> {
+        self.nodes.get_key_value(name).map(|(name, _)| &**name)
+    }
+
     /// Every node with its name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.nodes.iter().map(|(name, node)| (&**name, node))

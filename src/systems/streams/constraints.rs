@@ -43,6 +43,13 @@ impl Placing<'_> {
         }
 
         let job = request.job.as_deref().filter(|_| !self.is_compatible());
+        if request.job.is_none() && !self.is_compatible() {
+            self.warn_about_labels(
+                key,
+                &format!("no label {}", keys::JOB),
+                "it shares a node with all pods of the namespace that have the token",
+            );
+        }
         let selector = Selector::Expressions {
             identity: vec![label_requirement(label.clone(), Operator::In, &value)],
             further: job.map(same_job).into_iter().collect(),
@@ -99,8 +106,16 @@ impl Placing<'_> {
                 by_enforcement(request.enforcement, "a node each", "rather a node each"),
             );
         }
-        if !request.exlocation.is_empty() {
-            self.warn_about_node_name(key);
+        if request.exlocation.is_empty() {
+            return;
+        }
+        self.warn_about_node_name(key);
+        if let Some(missing) = request.missing_labels().filter(|_| !self.is_compatible()) {
+            let effect = match request.job {
+                None => "it is kept apart from all pods of the namespace that have the token",
+                Some(_) => "a rolling update needs another node for the pod that replaces it",
+            };
+            self.warn_about_labels(key, &missing, effect);
         }
     }
 
@@ -132,6 +147,12 @@ impl Placing<'_> {
         );
         self.record(key, operator, &[decision, " ", job].concat());
         self.warn_about_node_name(key);
+    }
+
+    /// Warns about the effect of missing labels.
+    fn warn_about_labels(&mut self, key: &str, missing: &str, effect: &str) {
+        let text = format!("the pod has {missing}, so {effect}; label it with its job and element");
+        self.warn(key, &text);
     }
 
     /// Excludes nodes without the hostname label, if there are any: the scheduler takes every

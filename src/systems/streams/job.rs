@@ -24,6 +24,7 @@ use crate::placement::object::Metadata;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::placement::record;
+use crate::policy;
 use crate::systems::policy::Policy;
 use crate::systems::preview::ASSUMED_UID;
 use crate::systems::streams::api::streams_job::Enforcement;
@@ -125,11 +126,13 @@ impl<'p> Placing<'p> {
             if is_placed {
                 return Joined::Placed;
             }
+            let jobs = view.streams_jobs().filter(|(job, _)| job.namespace == key.namespace);
+            let near = policy::meant(name, jobs.map(|(job, _)| &*job.name));
             self.outcome.awaited.push(Key::new(STREAMS_JOB, key));
             self.report(
                 Reason::UnknownJob,
                 keys::STREAMS_JOB,
-                format!("namespace {} has no StreamsJob {}", pod.namespace, quoted(name)),
+                format!("namespace {} has no StreamsJob {}{near}", pod.namespace, quoted(name)),
                 "create it first (`kubectl get streamsjobs` lists the existing ones)",
             );
             return Joined::Refused;

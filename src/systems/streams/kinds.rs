@@ -10,6 +10,7 @@ pub mod streams_pod;
 
 use std::collections::BTreeSet;
 
+use crate::systems::check::words::{counted, some};
 use crate::view::{Name, View};
 use host_pool::{HostPool, HostPools};
 use node_marks::{Marks, NodeMarks};
@@ -78,6 +79,26 @@ pub(crate) trait StreamsView {
 
     /// The label `kubernetes.io/hostname` of a node; `None` if there is no such node, or no label.
     fn hostname<'v>(&'v self, node: &'v str) -> Option<&'v str>;
+}
+
+/// Says in brackets which tags nodes have in the form that does not count for a pool with these tags: one
+/// key has one value, so a pool with several tags is found by other labels than one with one tag. Empty if
+/// no node has any.
+#[must_use]
+pub(crate) fn in_other_form(view: &View, tags: &[Box<str>]) -> String {
+    let counts = if tags.len() == 1 { "several tags" } else { "one tag" };
+    let other = tags.iter().map(|name| node_marks::tag(name, tags.len() != 1)).map(|tag| {
+        let nodes = view.nodes_with_tags(std::slice::from_ref(&tag));
+        (tag, nodes)
+    });
+    let found: Vec<String> = other
+        .filter(|(_, nodes)| *nodes > 0)
+        .map(|(tag, nodes)| format!("{tag} on {}", counted(nodes, "node")))
+        .collect();
+    match found.as_slice() {
+        [] => String::new(),
+        found => format!(" ({} counts only for a pool with {counts})", some(found)),
+    }
 }
 
 impl StreamsView for View {

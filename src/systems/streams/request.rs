@@ -104,16 +104,21 @@ impl Request {
         request
     }
 
-    /// Isolation needs the labels for the job and the processing element.
-    pub(super) fn check_isolation(&self) -> Result<(), Finding> {
-        let missing = match (&self.job, &self.processing_element) {
-            (Some(_), Some(_)) => return Ok(()),
+    /// Returns which labels for the job and the processing element the pod lacks, as the end of a sentence.
+    pub(super) fn missing_labels(&self) -> Option<String> {
+        Some(match (&self.job, &self.processing_element) {
+            (Some(_), Some(_)) => return None,
             (None, Some(_)) => format!("no label {}", keys::JOB),
             (Some(_), None) => format!("no label {}", keys::PROCESSING_ELEMENT),
             (None, None) => {
                 format!("neither the label {} nor {}", keys::JOB, keys::PROCESSING_ELEMENT)
             }
-        };
+        })
+    }
+
+    /// Isolation needs the labels for the job and the processing element.
+    pub(super) fn check_isolation(&self) -> Result<(), Finding> {
+        let Some(missing) = self.missing_labels() else { return Ok(()) };
         Err(Finding::new(
             Reason::MissingLabel,
             keys::HOST_ISOLATION,

@@ -20,6 +20,7 @@ use crate::placement::merge::required_node_terms;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Reason, quoted};
 use crate::placement::toleration::tolerates;
+use crate::policy;
 use crate::systems::streams::kinds::host_pool::Host;
 use crate::systems::streams::kinds::streams_job::closure::Location;
 use crate::view::View;
@@ -47,13 +48,17 @@ struct Wording {
     if_ambiguous: &'static str,
 }
 
-/// Looks up a host. The name of a node takes precedence over the addresses of nodes.
+/// Looks up a host. The name of a node takes precedence over the addresses of nodes, also if that name is
+/// an address, as on IBM Cloud.
 #[must_use]
 pub(crate) fn resolve<'v>(view: &'v View, host: &'v Host) -> Resolved<'v> {
     let mut nodes: Vec<&str> = match host {
         Host::Name(name) if view.node(name).is_some() => return Resolved::Node(name),
         Host::Name(name) => view.nodes_with_host_name(name).collect(),
-        Host::Address(address) => view.nodes_with_address(*address).collect(),
+        Host::Address(address) => match view.node_named(&address.to_string()) {
+            Some(node) => return Resolved::Node(node),
+            None => view.nodes_with_address(*address).collect(),
+        },
     };
     match (nodes.pop(), nodes.is_empty()) {
         (None, _) => Resolved::Unknown,
@@ -63,6 +68,32 @@ pub(crate) fn resolve<'v>(view: &'v View, host: &'v Host) -> Resolved<'v> {
             Resolved::Ambiguous(nodes)
         }
     }
+}
+
+/// Asks in brackets for the node that is meant by a host that no node has: the only one with the same
+/// first label (`n1` and `n1.example.com`), or the one whose name differs in at most two adjacent
+/// characters. Empty if there is no such node, or several.
+#[must_use]
+pub(crate) fn meant(view: &View, host: &Host) -> String {
+    let Host::Name(name) = host else { return String::new() };
+    let first_label = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let own = first_label(name);
+    let nodes = || view.nodes().map(|(node, _)| node);
+    let mut same = nodes().filter(|node| first_label(node) == own);
+    match (same.next(), same.next()) {
+        (Some(node), None) => policy::meant(node, std::iter::once(node)),
+        _ => policy::meant(name, nodes().filter(|node| is_similar(node, name))),
+    }
+}
+
+/// Whether two names differ in at most two adjacent characters. Of thousands of nodes few do.
+fn is_similar(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let equal = |(a, b): &(&u8, &u8)| a == b;
+    let start = one.iter().zip(other).take_while(equal).count();
+    let (one, other) = (&one[start..], &other[start..]);
+    let end = one.iter().rev().zip(other.iter().rev()).take_while(equal).count();
+    one.len().max(other.len()) - end <= 2
 }
 
 impl Placing<'_> {
@@ -142,7 +173,8 @@ impl Placing<'_> {
                 Some(node)
             }
             Resolved::Unknown => {
-                self.report(Reason::UnknownHost, key, format!("no node {has} {what}"), if_unknown);
+                let problem = format!("no node {has} {what}{}", meant(self.view, host));
+                self.report(Reason::UnknownHost, key, problem, if_unknown);
                 None
             }
             Resolved::Ambiguous(nodes) => {

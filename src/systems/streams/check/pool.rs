@@ -14,7 +14,7 @@ use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool, POOL_LABEL_PREFIX};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::owners::unmarked_hosts;
-use crate::systems::streams::resolve::{Resolved, format_host, resolve};
+use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::Name;
 
@@ -43,7 +43,10 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> 
         let others = (0..).zip(hosts).filter(|(index, _)| !is_member(*index));
         let others = others.map(|(index, host)| match resolve(&cluster.view, host) {
             Resolved::Node(node) => format!("[{index}] {node}, not a member"),
-            Resolved::Unknown => format!("[{index}] no node has the {}", format_host(host)),
+            Resolved::Unknown => {
+                let near = meant(&cluster.view, host);
+                format!("[{index}] no node has the {}{near}", format_host(host))
+            }
             Resolved::Ambiguous(found) => {
                 format!("[{index}] {} have the {}", nodes(&found), format_host(host))
             }

@@ -25,6 +25,7 @@ use super::super::resolve::format_host;
 use super::super::token::Token;
 use crate::names::is_label_name;
 use crate::placement::reason::{Finding, Reason, quoted};
+use crate::policy;
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::streams_job::{
     Enforcement, Host as JobHost, MAX_ELEMENTS, MAX_OPERATORS, MAX_POOLS, MAX_TOKENS,
@@ -221,10 +222,12 @@ impl<'c> Check<'c> {
         }
         if let Some(name) = &host.pool {
             let Some(pool) = self.spec.pools.iter().position(|pool| pool.name == *name) else {
+                let pools = self.spec.pools.iter().map(|pool| pool.name.as_str());
                 let problem = format!(
-                    "{} asks for pool {}, which the job does not have",
+                    "{} asks for pool {}, which the job does not have{}",
                     self.format_operator(by),
-                    quoted(name)
+                    quoted(name),
+                    policy::meant(name, pools)
                 );
                 let remedy = "add the pool to spec.pools, or name one of its pools";
                 return self.report(Reason::UndefinedPool, problem, remedy);

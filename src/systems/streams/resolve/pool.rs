@@ -6,17 +6,19 @@ use super::super::job::member::Member;
 use super::super::owners::Owner;
 use super::super::request::PoolReference;
 use super::super::{Placing, guard, hostnames, keys};
-use super::{Resolved, Wording, format_host, resolve};
+use super::{Resolved, Wording, format_host, meant, resolve};
 use crate::api::condition::{ACCEPTED, READY};
 use crate::kubernetes::HOSTNAME;
 use crate::placement::intent::{Change, NodeLabel, NodeTerm, on_labels, on_node};
 use crate::placement::reason::{Reason, quoted};
 use crate::placement::record;
 use crate::placement::toleration::tolerates;
+use crate::policy;
 use crate::systems::check::words::some;
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, format_indices, to_usize};
+use crate::systems::streams::kinds::in_other_form;
 use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX, labels_of_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::Pool;
 use crate::systems::streams::policy::Unmet;
@@ -83,17 +85,16 @@ impl Placing<'_> {
         let name = Name::new(self.pod.namespace, &reference.name);
         let view = self.view;
         let Some(pool) = view.host_pool(&name) else {
-            self.outcome.awaited.push(Key::new(HOST_POOL, name));
-            self.report(
-                Reason::UnknownPool,
-                key,
-                format!(
-                    "namespace {} has no HostPool {}",
-                    self.pod.namespace,
-                    quoted(&reference.name)
-                ),
-                "create it first (`kubectl get hostpools` lists the existing ones)",
+            let pools = view.host_pools().filter(|(pool, _)| pool.namespace == name.namespace);
+            let near = policy::meant(&reference.name, pools.map(|(pool, _)| &*pool.name));
+            let problem = format!(
+                "namespace {} has no HostPool {}{near}",
+                self.pod.namespace,
+                quoted(&reference.name)
             );
+            self.outcome.awaited.push(Key::new(HOST_POOL, name));
+            let remedy = "create it first (`kubectl get hostpools` lists the existing ones)";
+            self.report(Reason::UnknownPool, key, problem, remedy);
             return None;
         };
         if let Some((job, _)) = &pool.job
@@ -314,6 +315,7 @@ impl Placing<'_> {
         let mut nodes: Vec<&str> = Vec::with_capacity(hosts.len());
         let mut seen = HashSet::with_capacity(hosts.len());
         let (mut missing, mut reserved) = (0, 0);
+        let mut first_missing = String::new();
         let mut owners: BTreeSet<Owner<'_>> = BTreeSet::new();
         for host in hosts {
             match resolve(self.view, host) {
@@ -334,7 +336,12 @@ impl Placing<'_> {
                         owners.insert(owner);
                     }
                 },
-                Resolved::Unknown => missing += 1,
+                Resolved::Unknown => {
+                    if missing == 0 {
+                        first_missing = format!("{}{}", format_host(host), meant(self.view, host));
+                    }
+                    missing += 1;
+                }
                 Resolved::Ambiguous(nodes) => {
                     let problem = format!(
                         "HostPool {pool} lists {}, which several nodes have: {}",
@@ -356,7 +363,10 @@ impl Placing<'_> {
                 ),
             };
             let reason = match owners.is_empty() {
-                true => Reason::UnknownHost,
+                true => {
+                    problem += &format!(": no node has the {first_missing}");
+                    Reason::UnknownHost
+                }
                 false => {
                     let are = if reserved == 1 { "is" } else { "are" };
                     problem += &format!(": {reserved} {are} exclusive to {}", list(&owners));
@@ -397,6 +407,10 @@ impl Placing<'_> {
                 missing + reserved,
                 hosts.len()
             );
+            let text = match missing {
+                0 => text,
+                _ => format!("{text}: no node has the {first_missing}"),
+            };
             self.warn(key, &text);
         }
         self.change(
@@ -426,7 +440,10 @@ impl Placing<'_> {
             let (reason, problem) = match owners.is_empty() {
                 true => (
                     Reason::NoTaggedNode,
-                    format!("no node carries the tags of HostPool {pool}: {wanted}"),
+                    format!(
+                        "no node carries the tags of HostPool {pool}: {wanted}{}",
+                        in_other_form(self.view, tags)
+                    ),
                 ),
                 false => (
                     Reason::HostReserved,

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use super::super::super::guard;
-use super::super::super::resolve::{Resolved, format_host, resolve};
+use super::super::super::resolve::{Resolved, format_host, meant, resolve};
 use super::Check;
 use crate::placement::reason::Reason;
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool};
 use crate::systems::streams::kinds::node_marks::{labels_of_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
+use crate::systems::streams::kinds::{StreamsView as _, in_other_form};
 use crate::view::Name;
 
 impl<'c> Check<'c> {
@@ -85,9 +85,10 @@ impl<'c> Check<'c> {
             tags => format!("{} is carried by", tags.join(" and ")),
         };
         let problem = format!(
-            "{} needs {}, and {found_by} {found}",
+            "{} needs {}, and {found_by} {found}{}",
             self.format_pool(pool),
-            counted(wanted, "node")
+            counted(wanted, "node"),
+            in_other_form(self.view, tags)
         );
         let reason = if wanted == 1 { Reason::NoTaggedNode } else { Reason::InsufficientNodes };
         let more = match keys.is_empty() {
@@ -110,7 +111,11 @@ impl<'c> Check<'c> {
         let node = match resolve(self.view, host) {
             Resolved::Node(node) => Some(node),
             Resolved::Unknown => {
-                let problem = format!("no node has the {}, {}", format_host(host), origin(self));
+                // For the first one only: the search looks at all nodes.
+                let is_first = self.nodes.values().all(Option::is_some);
+                let near = if is_first { meant(self.view, host) } else { String::new() };
+                let problem =
+                    format!("no node has the {}{near}, {}", format_host(host), origin(self));
                 let remedy = "name a node of this cluster (`kubectl get nodes -o wide` lists names and addresses)";
                 self.report(Reason::UnknownHost, problem, remedy);
                 None

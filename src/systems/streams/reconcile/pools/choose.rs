@@ -8,7 +8,7 @@ use super::{Pool, join};
 use crate::systems::streams::kinds::host_pool::{Form, Host};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::owners::Owner;
-use crate::systems::streams::resolve::{Resolved, format_host, resolve};
+use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
 use crate::view::View;
 
 impl<'v> Obstacle<'v> {
@@ -206,7 +206,10 @@ impl<'v> Choice<'v> {
 pub(super) fn find_node<'v>(view: &'v View, host: &'v Host, index: u32) -> Result<&'v str, String> {
     match resolve(view, host) {
         Resolved::Node(node) => Ok(node),
-        Resolved::Unknown => Err(format!("no node has the {} (hosts[{index}])", format_host(host))),
+        Resolved::Unknown => {
+            let near = meant(view, host);
+            Err(format!("no node has the {} (hosts[{index}]){near}", format_host(host)))
+        }
         Resolved::Ambiguous(nodes) => {
             let nodes = join(nodes.into_iter().map(str::to_owned).collect());
             Err(format!("several nodes have the {} (hosts[{index}]): {nodes}", format_host(host)))

@@ -17,6 +17,7 @@ use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberStat
 use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT};
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
+use crate::systems::streams::kinds::in_other_form;
 use crate::systems::streams::kinds::node_marks::{labels_of_tags, tag_keys};
 use crate::systems::streams::owners::{Owner, unmarked_hosts};
 use crate::systems::streams::reasons::PoolReason;
@@ -165,8 +166,9 @@ fn check_tagged(pool: &Pool<'_>, tags: &[Box<str>], inventory: &Inventory<'_>) -
     match hosts.len() - taken.values().sum::<usize>() {
         0 if hosts.is_empty() => {
             let message = format!(
-                "no node has the tags {}: label a node with {}",
+                "no node has the tags {}{}: label a node with {}",
                 tag_keys(tags).join(" and "),
+                in_other_form(inventory.view, tags),
                 labels_of_tags(tags)
             );
             Readiness::new_unready(PoolReason::NoTaggedNode, message)
