@@ -103,7 +103,7 @@ pub(crate) enum Conflict {
         /// The task that uses both, if it is known.
         task: Option<Box<str>>,
     },
-    /// Two tasks that should share a node select different ones.
+    /// Two tasks that should share a node, or two TaskRuns of a matrix, select different ones.
     Selectors {
         /// The label of the node.
         label: Box<str>,
@@ -114,6 +114,16 @@ pub(crate) enum Conflict {
         /// Whether the other is placed without its run. If not, a claim keeps both together.
         is_alone: bool,
     },
+}
+
+impl Conflict {
+    /// The conflict if no claim keeps the two together.
+    fn placed_alone(mut self) -> Self {
+        if let Self::Selectors { is_alone, .. } = &mut self {
+            *is_alone = true;
+        }
+        self
+    }
 }
 
 impl fmt::Display for Conflict {
@@ -127,13 +137,19 @@ impl fmt::Display for Conflict {
                 }
             }
             Self::Selectors { label, first: (task, value), second: (other, wanted), is_alone } => {
-                let effect = match is_alone {
-                    true => format!("task {other} is placed without the group of the run"),
-                    false => "they share a claim that one node mounts at a time".to_owned(),
+                let is_same = task == other;
+                let by = match is_same {
+                    true => "by its matrix also".to_owned(),
+                    false => format!("task {other}"),
+                };
+                let effect = match (is_alone, is_same) {
+                    (true, true) => "the second is placed without the group of the run".to_owned(),
+                    (true, false) => format!("task {other} is placed without the group of the run"),
+                    (false, _) => "they share a claim that one node mounts at a time".to_owned(),
                 };
                 write!(
                     formatter,
-                    "task {task} asks for nodes with {label}={value} and task {other} for {label}={wanted}, and {effect}"
+                    "task {task} asks for nodes with {label}={value} and {by} for {label}={wanted}, and {effect}"
                 )
             }
         }

@@ -284,7 +284,7 @@ fn remedy_of(conflict: &Conflict) -> &'static str {
             "give the run claims of a class that binds with its first pod (WaitForFirstConsumer), or one claim with a subPath for each"
         }
         Conflict::Selectors { .. } => {
-            "let both tasks ask for the same nodes, or share a claim that several nodes can mount (ReadWriteMany)"
+            "let both ask for the same nodes, or share a claim that several nodes can mount (ReadWriteMany)"
         }
     }
 }

@@ -94,13 +94,15 @@ pub(super) struct Task<'v> {
     pub(super) selector: Vec<(&'v str, &'v str)>,
 }
 
-/// Returns the labels of a node selector that are known for a task; `None`: for all tasks, which are not
-/// known.
+/// Returns the labels of a node selector that are known for a task, those of its matrix with each value;
+/// `None`: for all tasks, which are not known.
 pub(super) fn known<'v>(
     selector: &'v Selector,
-    task: Option<&PipelineTask>,
+    task: Option<(&'v Pipeline, &'v PipelineTask)>,
 ) -> impl Iterator<Item = (&'v str, &'v str)> {
-    selector.iter().filter_map(move |(key, value)| Some((&**key, value.of_task(task)?)))
+    selector.iter().flat_map(move |(key, value)| {
+        value.of_task(task).iter().map(move |value| (&**key, &**value))
+    })
 }
 
 /// A future group: its units and tasks, by their indexes.
@@ -142,13 +144,15 @@ impl<'v> Derivation<'v> {
         self.find_units_of(self.name, run);
         let pipeline = self.pipeline();
         let mut by_task: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for claim in run.mounted.iter().filter_map(|claim| claim.of_task(None)) {
+        for claim in run.mounted.iter().flat_map(|claim| claim.of_task(None)) {
             self.claim_unit(self.name, claim);
         }
         for of_task in &run.task_overrides {
-            let mut tasks = pipeline.iter().flat_map(|pipeline| &pipeline.tasks);
-            let task = tasks.find(|task| task.name == of_task.task);
-            for claim in of_task.mounted.iter().flatten().filter_map(|claim| claim.of_task(task)) {
+            let task = pipeline.and_then(|pipeline| {
+                let task = pipeline.tasks.iter().find(|task| task.name == of_task.task);
+                Some((pipeline, task?))
+            });
+            for claim in of_task.mounted.iter().flatten().flat_map(|claim| claim.of_task(task)) {
                 let unit = self.claim_unit(self.name, claim);
                 by_task.entry(&of_task.task).or_default().push(unit);
             }
@@ -160,8 +164,8 @@ impl<'v> Derivation<'v> {
             return;
         };
         for task in &pipeline.tasks {
-            let of_run = run.mounted.iter().filter_map(|claim| claim.of_task(Some(task)));
-            for claim in of_run.chain(task.mounted.iter().map(AsRef::as_ref)) {
+            let of_run = run.mounted.iter().flat_map(|claim| claim.of_task(Some((pipeline, task))));
+            for claim in of_run.chain(&task.mounted) {
                 let unit = self.claim_unit(self.name, claim);
                 by_task.entry(&task.name).or_default().push(unit);
             }
@@ -177,7 +181,7 @@ impl<'v> Derivation<'v> {
             Task {
                 name: &task.name,
                 units: own.chain(of_template).copied().collect(),
-                selector: known(selector, Some(task)).collect(),
+                selector: known(selector, Some((pipeline, task))).collect(),
             }
         });
         self.tasks = Some(tasks.collect());

@@ -176,13 +176,27 @@ impl<'v> Derivation<'v> {
         parts
     }
 
-    /// Combines the node selectors of tasks. If they contradict each other, reports the conflict and
-    /// returns the run's own.
+    /// Combines the node selectors of tasks that share a claim. If they contradict each other, reports the
+    /// conflict and returns the run's own.
     fn join_selectors(
         &mut self,
         tasks: &[Task<'v>],
         users: &[usize],
     ) -> BTreeMap<&'v str, &'v str> {
+        let (joined, clash) = Self::combine(tasks, users);
+        if clash.is_none() {
+            return joined;
+        }
+        self.groups.conflicts.extend(clash);
+        known(&self.run.node_selector, None).collect()
+    }
+
+    /// Combines the node selectors of tasks, with the first value of each label. Returns the first other
+    /// value as a conflict.
+    fn combine(
+        tasks: &[Task<'v>],
+        users: &[usize],
+    ) -> (BTreeMap<&'v str, &'v str>, Option<Conflict>) {
         let mut joined: BTreeMap<&'v str, (&'v str, &'v str)> = BTreeMap::new();
         let mut clash = None;
         for task in users.iter().map(|user| &tasks[*user]) {
@@ -198,13 +212,7 @@ impl<'v> Derivation<'v> {
                 }
             }
         }
-        match clash {
-            Some(clash) => {
-                self.groups.conflicts.push(clash);
-                known(&self.run.node_selector, None).collect()
-            }
-            None => joined.into_iter().map(|(label, (value, _))| (label, value)).collect(),
-        }
+        (joined.into_iter().map(|(label, (value, _))| (label, value)).collect(), clash)
     }
 
     /// The combined node selectors of the run and all its tasks, or the run's own if they contradict
@@ -241,13 +249,23 @@ impl<'v> Derivation<'v> {
         let mut parts = Vec::new();
         let mut conflict = None;
         for (units, users) in components.into_iter().chain(alone) {
-            let selector = self.join_selectors(&tasks, &users);
+            let (selector, of_matrix) = match units.is_empty() {
+                true => Self::combine(&tasks, &users),
+                false => (self.join_selectors(&tasks, &users), None),
+            };
             let own = |label: &str| run.selector.get(label).copied();
             let clash =
                 selector.iter().find(|(label, value)| own(label).is_some_and(|own| own != **value));
             let Some((&label, &value)) = clash else {
                 run.selector.extend(selector);
-                run.tasks.extend(users);
+                match of_matrix {
+                    // Its pods with the first value are in the group, by their node selectors.
+                    Some(_) => {
+                        let alone = of_matrix.map(Conflict::placed_alone);
+                        self.groups.conflicts.extend(alone);
+                    }
+                    None => run.tasks.extend(users),
+                }
                 continue;
             };
             let asks = |task: &usize, value: &str| tasks[*task].selector.contains(&(label, value));

@@ -322,6 +322,9 @@ fn a_node_selector_has_only_values_that_are_known() {
         let mut document = run("w", "1:w 2:w");
         document["spec"]["params"] = params.clone();
         document["spec"]["taskRunSpecs"] = on_arch(&[("1", value)]);
+        document["spec"]["pipelineSpec"]["params"] = json!([
+            {"name": "default", "default": "s390x"}, {"name": "arch", "default": "s390x"},
+        ]);
         let own = &mut document["spec"]["pipelineSpec"]["tasks"][0];
         for (key, value) in task.as_object().into_iter().flatten() {
             own[key] = value.clone();
@@ -338,17 +341,36 @@ fn a_node_selector_has_only_values_that_are_known() {
         document["spec"].as_object_mut().unwrap().remove("pipelineSpec");
         (by_task, of(&groups(&document, &[], "workspaces")))
     };
-    let matrix = json!({"matrix": {"params": [{"name": "arch", "value": ["amd64", "arm64"]}]}});
-    let include = json!({"matrix": {"include": [{"params": [{"name": "arch", "value": "x"}]}]}});
+    let matrix = |matrix: Value| json!({"matrix": matrix});
+    let listed = |value: Value| matrix(json!({"params": [{"name": "arch", "value": value}]}));
+    let of = |name: &str| json!({"params": [{"name": name, "value": "x"}]});
+    let include = matrix(json!({"include": [of("arch")]}));
+    let not_all = matrix(json!({"include": [of("arch"), of("other")]}));
+    let beside =
+        matrix(json!({"params": [{"name": "a", "value": ["b"]}], "include": [of("arch")]}));
+    let long = json!({"params": [{"name": "arch", "value": "x".repeat(254)}]});
+    let another = json!({"params": [{"name": "arch", "value": "$(params.other)"}]});
     let own = json!({"params": [{"name": "arch", "value": "amd64"}]});
     let handed_on = json!({"params": [{"name": "arch", "value": "$(params.arch)"}]});
     for (value, task, expected, by_unknown_tasks) in [
         ("amd64", &Value::Null, "arch=amd64", "arch=amd64"),
         ("$(params.arch)", &Value::Null, "arch=arm64", ""),
         ("$(params['arch'])", &handed_on, "arch=arm64", ""),
-        ("$(params.arch)", &matrix, "", ""),
-        ("$(params.arch)", &include, "", ""),
-        ("$(params.arch)", &own, "", ""),
+        ("$(params.arch)", &listed(json!(["amd64"])), "arch=amd64", ""),
+        ("$(params.arch)", &listed(json!(["amd64", "$(tasks.2.results.r)"])), "", ""),
+        ("$(params.arch)", &listed(json!("$(params.list[*])")), "", ""),
+        ("$(params.arch)", &listed(json!([])), "", ""),
+        ("$(params.arch)", &listed(json!([7, null, {}])), "", ""),
+        ("$(params.arch)", &include, "arch=x", ""),
+        ("$(params.arch)", &not_all, "", ""),
+        ("$(params.arch)", &beside, "", ""),
+        ("$(params.arch)", &long, "", ""),
+        ("$(params.arch)", &another, "", ""),
+        ("$(params.arch)", &own, "arch=amd64", ""),
+        ("on-$(params.arch)", &own, "", ""),
+        ("on-$(params.arch)", &Value::Null, "arch=on-arm64", ""),
+        ("$(params.default)", &Value::Null, "arch=s390x", ""),
+        ("on-$(params.default)", &Value::Null, "", ""),
         ("$(params.list[0])", &Value::Null, "", ""),
         ("$(params.missing)", &Value::Null, "", ""),
         ("$(context.pipelineRun.name)", &Value::Null, "", ""),
@@ -356,6 +378,32 @@ fn a_node_selector_has_only_values_that_are_known() {
     ] {
         let found = selected(value, task);
         assert_eq!(found, (expected.to_owned(), by_unknown_tasks.to_owned()), "{value} {task}");
+    }
+}
+
+/// A matrix makes TaskRuns that select different nodes.
+#[test]
+fn the_values_of_a_matrix_contradict_each_other() {
+    let mut document = run("w", "build:w other:w alone");
+    document["spec"]["taskRunSpecs"] =
+        on_arch(&[("build", "$(params.arch)"), ("alone", "$(params.arch)")]);
+    let matrix = json!({"params": [{"name": "arch", "value": ["amd64", "arm64", "amd64"]}]});
+    document["spec"]["pipelineSpec"]["tasks"][0]["matrix"] = matrix.clone();
+    let made = groups(&document, &[], "workspaces");
+    let shared = "task build asks for nodes with arch=amd64 and by its matrix also for arch=arm64, and they share a claim that one node mounts at a time";
+    assert_eq!(conflicts(&made), [shared]);
+    assert!(made.groups[0].node_selector.is_empty());
+
+    // In a run that is one group, the TaskRuns of the first value are in it.
+    document["spec"]["workspaces"] = workspaces("w:many");
+    document["spec"]["pipelineSpec"]["tasks"][2]["matrix"] = matrix;
+    document["spec"]["pipelineSpec"]["tasks"][0]["matrix"] = Value::Null;
+    let made = groups(&document, &[], "pipelineruns");
+    assert_eq!(summarize(&made), ": @ / build other");
+    let alone = "task alone asks for nodes with arch=amd64 and by its matrix also for arch=arm64, and the second is placed without the group of the run";
+    assert_eq!(conflicts(&made), [alone]);
+    for (arch, group) in [("amd64", ""), ("arm64", "free")] {
+        assert_eq!(group_of(&made, Some("alone"), &[], &[("arch", arch)]), group, "{arch}");
     }
 }
 
@@ -368,7 +416,7 @@ fn a_claim_of_a_pod_template_is_found_by_the_params_of_the_run() {
         (
             "$(params.claim)",
             json!({"params": [{"name": "claim", "value": ["a"]}]}),
-            "claim/c1: c1 / 2",
+            "claim/a: a / 1; claim/c1: c1 / 2",
         ),
         ("$(params.other)", Value::Null, ""),
     ] {

@@ -1,9 +1,10 @@
 //! Tekton Pipelines: which task uses which workspaces.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::task::TaskRequests;
 use super::tekton;
+use super::variables::{ParamValues, known_value};
 use crate::kubernetes::annotation;
 use crate::systems::coschedule::keys::MODE;
 use crate::systems::coschedule::resources::PIPELINE;
@@ -29,6 +30,8 @@ pub(crate) struct Pipeline {
     pub tasks: Box<[PipelineTask]>,
     /// Whether one of its tasks is itself a pipeline.
     pub nested: bool,
+    /// The params that have a value if the run gives none.
+    pub defaults: Box<[ParamValues]>,
 }
 
 /// A task of a pipeline.
@@ -48,11 +51,15 @@ pub(crate) struct PipelineTask {
     /// How many of it run at the same time, by its matrix, if that is known.
     pub copies: usize,
     /// Its params, those of its matrix too, that may have another value than the run's of the same name.
-    pub own_params: Box<[Box<str>]>,
+    pub own_params: Box<[ParamValues]>,
 }
 
 /// The fields of a pipeline's spec that are read.
-pub(super) const SPEC: Shape = Shape::Object(&[("tasks", TASKS), ("finally", TASKS)]);
+pub(super) const SPEC: Shape = Shape::Object(&[
+    ("tasks", TASKS),
+    ("finally", TASKS),
+    ("params", Shape::Computed(reduce_defaults)),
+]);
 
 const TASKS: Shape = Shape::List(&Shape::Object(&[
     ("matrix", Shape::Computed(reduce_matrix)),
@@ -86,7 +93,8 @@ const MOUNTED: &str = "mountedClaims";
 /// The key of the tasks whose results a task uses.
 const EARLIER: &str = "earlierTasks";
 
-/// The key of the params that may have another value than the run's of the same name.
+/// The key of the params that may have another value than the run's of the same name, each a list of its
+/// name and its values, and of the defaults of a pipeline.
 const OWN: &str = "ownParams";
 
 /// The key of the number of tasks that a matrix makes.
@@ -160,12 +168,8 @@ impl Pipeline {
                     }
                     earlier.push(of_task);
                 }
-                let mut own_params: BTreeSet<Box<str>> = BTreeSet::new();
-                for part in ["params", "matrix"] {
-                    let part = reader.part(&task, part);
-                    let names = part.iter().flat_map(|of| reader.texts(of, OWN));
-                    own_params.extend(names.map(Into::into));
-                }
+                let parts = ["params", "matrix"].map(|part| reader.part(&task, part));
+                let own_params = parts.iter().flatten().flat_map(param_values).collect();
                 let matrix = reader.part(&task, "matrix");
                 let copies = matrix.and_then(|matrix| reader.text(&matrix, COPIES)?.parse().ok());
                 tasks.push(PipelineTask {
@@ -176,12 +180,14 @@ impl Pipeline {
                     requests: TaskRequests::from_texts(&requests),
                     level: usize::MAX,
                     copies: copies.unwrap_or(1),
-                    own_params: own_params.into_iter().collect(),
+                    own_params,
                 });
             }
         }
         set_levels(&mut tasks, &earlier);
-        Self { tasks: tasks.into(), nested }
+        let defaults = reader.part(spec, "params");
+        let defaults = defaults.iter().flat_map(param_values).collect();
+        Self { tasks: tasks.into(), nested, defaults }
     }
 }
 
@@ -234,32 +240,79 @@ fn reduce_to_earlier(field: &Document) -> Document {
     Document::Object(Members::new([(EARLIER, earlier)]))
 }
 
-/// Reduces the params of a task to the tasks whose results they use, and to the names of those that do
-/// not just hand on the run's param of their name.
+/// Reduces the params of a task to the tasks whose results they use, and to those that do not just hand on
+/// the run's param of their name.
 fn reduce_params(params: &Document) -> Document {
     let earlier = names_after(params, "$(tasks.").into_iter().collect();
     let own = params.items().iter().filter_map(|param| {
         let name = param.at(&["name"]).as_str()?;
-        let is_runs = param.at(&["value"]).as_str() == Some(&format!("$(params.{name})"));
-        (!is_runs).then(|| name.into())
+        let value = param.at(&["value"]);
+        let is_runs = value.as_str() == Some(&format!("$(params.{name})"));
+        (!is_runs).then(|| named(name, known_value(value).into_iter()))
     });
-    Document::Object(Members::new([(EARLIER, earlier), (OWN, own.collect())]))
+    Document::Object(Members::new([(EARLIER, earlier), (OWN, Document::List(own.collect()))]))
 }
 
-/// Reduces a matrix to the tasks whose results it uses, to the number of tasks that it makes, and to the
-/// names of its params.
+/// Reduces the params of a pipeline to those with a default.
+fn reduce_defaults(params: &Document) -> Document {
+    let defaults = params.items().iter().filter_map(|param| {
+        let default = known_value(param.at(&["default"]))?;
+        Some(named(param.at(&["name"]).as_str()?, std::iter::once(default)))
+    });
+    Document::Object(Members::new([(OWN, Document::List(defaults.collect()))]))
+}
+
+/// Reduces a matrix to the tasks whose results it uses, to the number of tasks that it makes, and to its
+/// params.
 fn reduce_matrix(matrix: &Document) -> Document {
-    let params = matrix.at(&["params"]).items().iter();
-    let of_params = params.map(|param| param.at(&["value"]).items().len().max(1));
+    let params = matrix.at(&["params"]).items();
+    let of_params = params.iter().map(|param| param.at(&["value"]).items().len().max(1));
     let of_params = of_params.fold(1, usize::saturating_mul);
-    let copies = of_params.max(matrix.at(&["include"]).items().len()).min(MOST_COPIES);
+    let included = matrix.at(&["include"]).items();
+    let copies = of_params.max(included.len()).min(MOST_COPIES);
     let earlier = names_after(matrix, "$(tasks.").into_iter().collect();
     let copies = Document::Text(copies.to_string().into());
-    let included = matrix.at(&["include"]).items().iter();
-    let included = included.flat_map(|include| include.at(&["params"]).items());
-    let all = matrix.at(&["params"]).items().iter().chain(included);
-    let own = all.filter_map(|param| Some(param.at(&["name"]).as_str()?.into())).collect();
+    // Each param with its values, and in how many of `include` it is.
+    let mut all: BTreeMap<&str, (Vec<Option<Box<str>>>, usize)> = BTreeMap::new();
+    for param in params {
+        let Some(name) = param.at(&["name"]).as_str() else { continue };
+        let values = param.at(&["value"]).items();
+        // A variable gives the whole list.
+        let unknown = values.is_empty().then_some(None);
+        let known = values.iter().map(known_value).chain(unknown);
+        all.entry(name).or_default().0.extend(known);
+    }
+    let listed = all.len();
+    let of_includes = included.iter().flat_map(|include| include.at(&["params"]).items());
+    for param in of_includes {
+        let Some(name) = param.at(&["name"]).as_str() else { continue };
+        let (known, times) = all.entry(name).or_default();
+        known.push(known_value(param.at(&["value"])));
+        *times += 1;
+    }
+    let own = all.into_iter().map(|(name, (values, times))| {
+        // One that is only in `include` may have another value elsewhere.
+        let is_everywhere = times < values.len() || listed == 0 && times == included.len();
+        let values: Option<BTreeSet<Box<str>>> = values.into_iter().collect();
+        named(name, values.filter(|_| is_everywhere).into_iter().flatten())
+    });
+    let own = Document::List(own.collect());
     Document::Object(Members::new([(EARLIER, earlier), (COPIES, copies), (OWN, own)]))
+}
+
+/// Builds the list of a param's name and its values.
+fn named(name: &str, values: impl Iterator<Item = Box<str>>) -> Document {
+    std::iter::once(name.into()).chain(values).collect()
+}
+
+/// Reads the lists that [`named`] builds.
+fn param_values(reduced: &Part<'_>) -> Vec<ParamValues> {
+    let lists = reduced.value(OWN).map(Document::items).unwrap_or_default();
+    let texts = |list: &Document| -> Vec<Box<str>> {
+        list.items().iter().filter_map(|text| Some(text.as_str()?.into())).collect()
+    };
+    let lists = lists.iter().map(texts);
+    lists.filter_map(|list| Some((list.first()?.clone(), list[1..].into()))).collect()
 }
 
 /// The claims among the volumes of a task, except those whose names have variables.

@@ -40,9 +40,9 @@ pub(crate) struct PipelineRun {
     /// In the order of the spec.
     pub workspaces: Box<[Workspace]>,
     pub pipeline: PipelineSource,
-    /// The node selector of its pod template, without values that are not known yet.
+    /// The node selector of its pod template, without values that no param gives.
     pub node_selector: Selector,
-    /// The claims that its pod template mounts into every pod, without those that are not known yet.
+    /// The claims that its pod template mounts into every pod, without those that no param names.
     pub mounted: Box<[Resolved]>,
     /// The tasks that have their own pod template or requests.
     pub task_overrides: Box<[TaskOverride]>,

@@ -4,29 +4,59 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::pipeline::PipelineTask;
+use super::pipeline::{Pipeline, PipelineTask};
 use super::tekton::VARIABLE;
-use crate::view::document::{Part, Reader};
+use crate::view::document::{Document, Part, Reader};
 
 /// The params of a run whose values are strings.
 #[derive(Debug, Default)]
 pub(crate) struct Params<'v>(HashMap<&'v str, &'v str>);
 
-/// A text in which the params of the run are replaced, and no other variable is left.
+/// A param, and the values that it takes. None: they are not known.
+pub(crate) type ParamValues = (Box<str>, Box<[Box<str>]>);
+
+/// The longest value of a param that can be a name or the value of a label.
+const LONGEST: usize = 253;
+
+/// Returns the value of a param if it is a text without variables that can be a name or the value of a label.
+pub(super) fn known_value(value: &Document) -> Option<Box<str>> {
+    let text = value.as_str()?;
+    (text.len() <= LONGEST && !text.contains(VARIABLE)).then(|| text.into())
+}
+
+/// A text with params, as far as their values are known. Tekton replaces them for each TaskRun.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Resolved {
-    text: Box<str>,
-    /// The params that were replaced.
+    /// The text with the params of the run in it: one, or none if the run does not give them.
+    of_run: Box<[Box<str>]>,
+    /// The params in it.
     params: Box<[Box<str>]>,
+    /// Whether it is one param and nothing else.
+    is_param: bool,
 }
 
 impl Resolved {
-    /// Returns the text as it is for a task. `None`: the task has its own value for one of the params, by its
-    /// matrix for example, or the task is not known and may have.
-    #[must_use]
-    pub(crate) fn of_task(&self, task: Option<&PipelineTask>) -> Option<&str> {
-        let is_runs = |param| task.is_some_and(|task| !task.own_params.contains(param));
-        self.params.iter().all(is_runs).then_some(&self.text)
+    /// Returns the values of the text in the TaskRuns of a task of a pipeline: more than one if the task has a
+    /// matrix of its param, and none if they are not known. `None`: the task is not known, and may have
+    /// its own value of each param.
+    pub(crate) fn of_task<'v>(
+        &'v self,
+        of: Option<(&'v Pipeline, &'v PipelineTask)>,
+    ) -> &'v [Box<str>] {
+        let ([first, ..], Some((pipeline, task))) = (&*self.params, of) else {
+            return if self.params.is_empty() { &self.of_run } else { &[] };
+        };
+        let values = |all: &'v [ParamValues], param: &str| {
+            all.iter().find(|(name, _)| **name == *param).map(|(_, values)| &**values)
+        };
+        match values(&task.own_params, first) {
+            Some(own) if self.is_param => own,
+            None if self.is_param && self.of_run.is_empty() => {
+                values(&pipeline.defaults, first).unwrap_or_default()
+            }
+            _ if self.params.iter().any(|param| values(&task.own_params, param).is_some()) => &[],
+            _ => &self.of_run,
+        }
     }
 }
 
@@ -48,33 +78,39 @@ impl<'v> Params<'v> {
     }
 
     /// Replaces the variables of the run's params in `text`, as Tekton does for workspaces before a run
-    /// starts (`ApplyParametersToWorkspaceBindings`). `None` if another variable is left.
+    /// starts (`ApplyParametersToWorkspaceBindings`). `None` if a variable is left that is no param.
     pub(super) fn resolve(&self, text: &str) -> Option<Resolved> {
         const START: &str = "$(params";
         let mut result = String::new();
+        let mut is_known = true;
         let mut params: Vec<Box<str>> = Vec::new();
         let mut rest = text;
         while let Some(at) = rest.find(START) {
             let after = &rest[at + START.len()..];
-            let found =
-                [(".", ")"), ("['", "'])"), ("[\"", "\"])")].iter().find_map(|(open, close)| {
-                    let (name, after) = after.strip_prefix(open)?.split_once(close)?;
-                    Some((name, *self.0.get(name)?, after))
-                });
-            let (name, value, after) = found?;
+            let found = [(".", ")"), ("['", "'])"), ("[\"", "\"])")];
+            let (name, after) = found
+                .iter()
+                .find_map(|(open, close)| after.strip_prefix(open)?.split_once(close))?;
             params.push(name.into());
             result.push_str(&rest[..at]);
-            result.push_str(value);
+            match self.0.get(name) {
+                Some(value) => result.push_str(value),
+                None => is_known = false,
+            }
             rest = after;
         }
+        let is_param = params.len() == 1 && rest.is_empty() && text.starts_with(START);
         result.push_str(rest);
-        let is_known = !result.contains(VARIABLE);
-        is_known.then(|| Resolved { text: result.into(), params: params.into() })
+        (!result.contains(VARIABLE)).then(|| Resolved {
+            of_run: is_known.then(|| result.into()).into_iter().collect(),
+            params: params.into(),
+            is_param,
+        })
     }
 
     /// Resolves a text that belongs to no task.
     pub(super) fn resolve_of_run(&self, text: &str) -> Option<Box<str>> {
-        self.resolve(text).map(|resolved| resolved.text)
+        self.resolve(text)?.of_run.into_iter().next()
     }
 
     /// Returns a pod template without variables. Each field, or each item and member of a field, in which
