@@ -26,6 +26,8 @@ pub struct Pod<'a> {
     pub gates: Option<Vec<Gate<'a>>>,
     /// The claims among `spec.volumes`, in their order. One claim may occur more than once.
     pub claims: Vec<ClaimVolume<'a>>,
+    /// The volumes whose claims are made with the pod.
+    pub ephemeral: Vec<EphemeralVolume<'a>>,
     /// Whether there is a spec at all; hand-written reviews may lack it.
     pub has_spec: bool,
     /// `spec.affinity`, typed: for reading.
@@ -55,12 +57,45 @@ pub struct ClaimVolume<'a> {
     pub claim: Text<'a>,
 }
 
+/// A volume of a pod whose claim is made with the pod, from a template.
+#[derive(Debug, Eq, PartialEq)]
+pub struct EphemeralVolume<'a> {
+    /// The name of the volume.
+    pub name: Text<'a>,
+    /// The storage class, if the template names one.
+    pub class: Option<Text<'a>>,
+}
+
 /// A volume of any type; only its claim is read.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Volume<'a> {
+    #[serde(borrow, default)]
+    name: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "optional_object")]
     persistent_volume_claim: Option<ClaimSource<'a>>,
+    #[serde(borrow, default, deserialize_with = "optional_object")]
+    ephemeral: Option<EphemeralSource<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EphemeralSource<'a> {
+    #[serde(borrow, default, deserialize_with = "optional_object")]
+    volume_claim_template: Option<ClaimTemplate<'a>>,
+}
+
+#[derive(Deserialize)]
+struct ClaimTemplate<'a> {
+    #[serde(borrow, default, deserialize_with = "optional_object")]
+    spec: Option<ClaimSpec<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimSpec<'a> {
+    #[serde(borrow, default)]
+    storage_class_name: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -91,17 +126,24 @@ impl<'a> Pod<'a> {
         };
         let gates: Option<Vec<Item<Gate<'a>>>> = decode_member(spec.scheduling_gates)?;
         let volumes: Option<Vec<Item<Volume<'a>>>> = decode_member(spec.volumes)?;
-        let claims =
-            volumes.into_iter().flatten().enumerate().filter_map(|(index, Item(volume))| {
-                Some(ClaimVolume { index, claim: volume.persistent_volume_claim?.claim_name? })
-            });
+        let (mut claims, mut ephemeral) = (Vec::new(), Vec::new());
+        for (index, Item(volume)) in volumes.into_iter().flatten().enumerate() {
+            let claim = volume.persistent_volume_claim.and_then(|source| source.claim_name);
+            claims.extend(claim.map(|claim| ClaimVolume { index, claim }));
+            let template = volume.ephemeral.and_then(|source| source.volume_claim_template);
+            if let (Some(name), Some(template)) = (volume.name, template) {
+                let class = template.spec.and_then(|spec| spec.storage_class_name);
+                ephemeral.push(EphemeralVolume { name, class });
+            }
+        }
         Ok(Self {
             namespace,
             metadata: &object.metadata,
             node_name,
             node_selector: decode_member(spec.node_selector)?,
             gates: gates.map(|gates| gates.into_iter().map(|Item(gate)| gate).collect()),
-            claims: claims.collect(),
+            claims,
+            ephemeral,
             has_spec: !matches!(object.spec, Spec::Absent),
             affinity: decode_member(spec.affinity)?.unwrap_or_default(),
             affinity_document: decode_member(spec.affinity)?.unwrap_or_default(),

@@ -7,6 +7,7 @@
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
+use super::claims::sibling;
 use super::groups::{self, Groups, Membership};
 use super::mode;
 use super::native::parse_group;
@@ -17,7 +18,7 @@ use crate::placement::affinity::pinned_node;
 use crate::placement::intent::{Change, Enforcement, Intent, PodTerm, Selector, on_node};
 use crate::placement::merge::{required_node_terms, required_pod_terms, takes_pod_term};
 use crate::placement::pod::Pod;
-use crate::placement::reason::{Finding, Reason, Warning, shorten};
+use crate::placement::reason::{Finding, Reason, Warning, quoted, shorten};
 use crate::placement::record;
 use crate::systems::Outcome;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
@@ -28,7 +29,7 @@ use crate::systems::fit::{Candidate, PodNeeds, Question};
 use crate::systems::pause::KEEPS_NODE;
 use crate::systems::policy::Policy;
 use crate::view::{ControllerState, Key, Name, Owner, View};
-use crate::wire::TextMap;
+use crate::wire::{Text, TextMap};
 
 /// The labels of virtual nodes that each have one pod: that of Virtual Kubelet, with which providers run pods outside
 /// of nodes, and that of EKS on Fargate.
@@ -297,6 +298,7 @@ impl PodRequest<'_> {
         );
         self.rename(key, &joined.why, &joined.renamed);
         self.keep_node(joined);
+        self.warn_about_ephemeral(key);
         if pod.node_name.is_some() {
             self.warn(key, "spec.nodeName bypasses the scheduler, so this is not enforced");
             return self.holds(joined, "");
@@ -338,6 +340,27 @@ impl PodRequest<'_> {
         self.keep_node(joined);
         self.add_change(joined, Change::PodAffinity(term));
         self.holds(joined, ", which cannot be created");
+    }
+
+    /// Warns about claims that are made with the pod and bound at once, perhaps where the group's node cannot
+    /// mount them.
+    fn warn_about_ephemeral(&mut self, key: &str) {
+        let view = self.view;
+        for volume in &self.pod.ephemeral {
+            let Some(class) = volume.class.as_ref().map(Text::as_str) else { continue };
+            if view.storage_class(class).is_none_or(|class| class.waits) {
+                continue;
+            }
+            let other = match sibling(class, view) {
+                Some(sibling) => format!("name StorageClass {sibling}"),
+                None => "name a class that waits for the first pod".to_owned(),
+            };
+            let text = format!(
+                "volume {} gets a claim of StorageClass {class}, which binds at once: the volume may lie apart from the group's node; {other} in its volumeClaimTemplate",
+                quoted(volume.name.as_str())
+            );
+            self.warn(key, &text);
+        }
     }
 
     /// Keeps autoscalers from evicting the pod of a TaskRun: the TaskRun would fail, and nothing creates

@@ -272,27 +272,25 @@ fn reduce_matrix(matrix: &Document) -> Document {
     let copies = of_params.max(included.len()).min(MOST_COPIES);
     let earlier = names_after(matrix, "$(tasks.").into_iter().collect();
     let copies = Document::Text(copies.to_string().into());
-    // Each param with its values, and in how many of `include` it is.
-    let mut all: BTreeMap<&str, (Vec<Option<Box<str>>>, usize)> = BTreeMap::new();
+    let mut all: BTreeMap<&str, Vec<Option<Box<str>>>> = BTreeMap::new();
     for param in params {
         let Some(name) = param.at(&["name"]).as_str() else { continue };
         let values = param.at(&["value"]).items();
         // A variable gives the whole list.
         let unknown = values.is_empty().then_some(None);
         let known = values.iter().map(known_value).chain(unknown);
-        all.entry(name).or_default().0.extend(known);
+        all.entry(name).or_default().extend(known);
     }
-    let listed = all.len();
+    let listed: BTreeSet<&str> = all.keys().copied().collect();
     let of_includes = included.iter().flat_map(|include| include.at(&["params"]).items());
     for param in of_includes {
         let Some(name) = param.at(&["name"]).as_str() else { continue };
-        let (known, times) = all.entry(name).or_default();
-        known.push(known_value(param.at(&["value"])));
-        *times += 1;
+        all.entry(name).or_default().push(known_value(param.at(&["value"])));
     }
-    let own = all.into_iter().map(|(name, (values, times))| {
-        // One that is only in `include` may have another value elsewhere.
-        let is_everywhere = times < values.len() || listed == 0 && times == included.len();
+    let own = all.into_iter().map(|(name, values)| {
+        // One that is only in some of `include` may have another value elsewhere.
+        let is_in_all = listed.is_empty() && values.len() == included.len();
+        let is_everywhere = listed.contains(name) || is_in_all;
         let values: Option<BTreeSet<Box<str>>> = values.into_iter().collect();
         named(name, values.filter(|_| is_everywhere).into_iter().flatten())
     });
