@@ -25,7 +25,7 @@ pub fn decide_creation(
     view: &View,
     policy: &Policy,
 ) -> Result<Decision, ParseError> {
-    let mut decision = decide_as_written(resource, namespace, object, view, policy)?;
+    let mut decision = decide_as_written(resource, namespace, object, None, view, policy)?;
     if object.pointer("/metadata/uid").is_none() {
         return Ok(decision);
     }
@@ -37,7 +37,7 @@ pub fn decide_creation(
         if let Some(Value::Object(spec)) = object.get_mut("spec") {
             spec.remove("nodeName");
         }
-        decision = decide_as_written(resource, namespace, &object, view, policy)?;
+        decision = decide_as_written(resource, namespace, &object, None, view, policy)?;
     }
     let annotations = object.pointer("/metadata/annotations");
     if annotations.is_some_and(|all| all.get(record::KEY).is_some())
@@ -50,10 +50,15 @@ pub fn decide_creation(
     Ok(decision)
 }
 
-fn decide_as_written(
+/// Decides as if `object` were written now: in place of `old`, or as a new one.
+///
+/// # Errors
+/// A field that stowplan reads has the wrong type.
+pub(crate) fn decide_as_written(
     resource: &Resource,
     namespace: &str,
     object: &Value,
+    old: Option<&Value>,
     view: &View,
     policy: &Policy,
 ) -> Result<Decision, ParseError> {
@@ -65,8 +70,9 @@ fn decide_as_written(
             "uid": "stored",
             "resource": {"group": group, "version": version, "resource": plural},
             "namespace": namespace,
-            "operation": "CREATE",
+            "operation": if old.is_some() { "UPDATE" } else { "CREATE" },
             "object": object,
+            "oldObject": old,
         },
     });
     let bytes = review.to_string();

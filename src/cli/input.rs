@@ -74,6 +74,11 @@ pub(super) struct Item<'d> {
 }
 
 impl Item<'_> {
+    /// The API group; empty: the core group.
+    pub(super) fn group(&self) -> &str {
+        self.version.rsplit_once('/').map_or("", |(group, _)| group)
+    }
+
     /// The object with its `apiVersion` and `kind`, which an item of a list may lack.
     pub(super) fn to_object(&self) -> Value {
         let mut value = self.value.clone();

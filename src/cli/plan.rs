@@ -29,21 +29,26 @@ use settle::Stage;
 /// The exit code if something is refused.
 const REFUSED: u8 = 1;
 
+/// The exit code if nothing is refused, and the answer about something is not known.
+const UNKNOWN: u8 = 3;
+
 /// The arguments of `stowplan plan`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Planned are pods and all objects that create pods: Deployments, ReplicaSets, StatefulSets (ordinal
-0), Jobs (index 0), CronJobs, DaemonSets, ReplicationControllers, PodTemplates, and other kinds with
-a pod template in spec.template. A StreamsJob is checked together with its pods in the input. For a
-Tekton PipelineRun, its groups, its claims and the pods of its tasks are shown. HostPools,
-StreamsJobs, Namespaces, PipelineRuns, Pipelines, claims, volumes and storage classes in the input
-count as part of the cluster; pools and jobs have the members that the controller would choose now.
-Objects are planned in their order: a pod counts as existing for those after it.
+0), Jobs (index 0), CronJobs, DaemonSets, ReplicationControllers, PodTemplates, and pod templates in
+objects of other kinds. Their controllers are not played: what such a pod is refused for may be what
+its controller adds. A StreamsJob is checked together with its pods in the input. For a Tekton
+PipelineRun, its groups, its claims and the pods of its tasks are shown. HostPools, StreamsJobs,
+Namespaces, PipelineRuns, Pipelines, claims, volumes and storage classes in the input count as part
+of the cluster; pools and jobs have the members that the controller would choose now. Objects are
+planned in their order: a pod, a pool or a job counts as existing for those after it.
 
 With --live the cluster's policy is read, and everything in all namespaces that the user may list,
 else in one namespace; a note says which right is missing.
 
-Exit code: 0 all admitted, 1 something is refused, 2 input that cannot be read.
+Exit code: 0 all admitted, 1 something is refused, 2 input that cannot be read, 3 nothing is refused
+and the answer about something with keys of stowplan is not known.
 
 Examples:
   # In the cluster of the current kubeconfig context
@@ -120,7 +125,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut problems = Problems::default();
     let mut names = Generator::default();
     let documents = input::read_documents(&arguments.filename, &mut problems);
-    let entries = names.read(&documents, &mut problems);
+    let mut entries = names.read(&documents, &mut problems);
     problems.into_result()?;
     ensure!(
         !documents.is_empty(),
@@ -166,10 +171,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         problems: Problems::default(),
         creators: Vec::new(),
     };
-    planner.add_to_view(&entries, &mut view, stage);
+    planner.add_to_view(&mut entries, &mut view, stage);
     let mut others = 0;
     let mut planned = Vec::with_capacity(entries.len());
-    for entry in entries {
+    for entry in &mut entries {
         planned.extend(planner.decide(entry, &mut view, &mut others));
     }
     let wholes = planner.find_wholes(&view);
@@ -218,8 +223,13 @@ fn print_planned(
     };
     super::print(&output)?;
     let is_refused = |planned: &Planned<'_>| {
-        matches!(planned.decision, Decision::Refuse(_)) || planned.withheld.is_some()
+        let is_refused = matches!(planned.decision, Decision::Refuse(_)) && !planned.is_unknown();
+        is_refused || planned.withheld.is_some()
     };
     let is_refused = planned.iter().any(is_refused) || wholes.iter().any(|whole| whole.is_refused);
-    Ok(if is_refused { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })
+    Ok(match planned.iter().any(Planned::is_unknown) {
+        _ if is_refused => ExitCode::from(REFUSED),
+        true => ExitCode::from(UNKNOWN),
+        false => ExitCode::SUCCESS,
+    })
 }

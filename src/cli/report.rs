@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::input::Item;
-use crate::admission::{Decision, Pass};
+use crate::admission::{Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
 use crate::systems::exclusion::IGNORE;
 use crate::systems::preview::{Preview, Whole};
@@ -28,6 +28,26 @@ pub(super) struct Planned<'d> {
     pub(super) withheld: Option<String>,
     /// The index of its document in the input.
     pub(super) document: usize,
+    /// The path to the template in an object whose controller is not played; empty: none was found.
+    pub(super) unplayed: Option<String>,
+}
+
+impl Planned<'_> {
+    /// Whether the webhook's answer is not known: the controller may add what is missing.
+    pub(super) fn is_unknown(&self) -> bool {
+        let is_answered = !matches!(self.decision, Decision::Refuse(_));
+        self.unplayed.as_ref().is_some_and(|path| path.is_empty() || !is_answered)
+    }
+
+    /// Why the answer is not known, or may be another one, and what to do.
+    fn doubt(&self) -> Option<String> {
+        self.unplayed.as_ref()?;
+        let (kind, group, namespace) = (&self.item.kind, self.item.group(), &self.namespace);
+        Some(format!(
+            "plan does not play the controller of {kind}.{group}: plan what that makes (`kubectl get \
+             jobs,statefulsets,pods -n {namespace} -o yaml | stowplan plan -f -`)"
+        ))
+    }
 }
 
 /// `plan -o json`.
@@ -55,6 +75,12 @@ struct Entry<'p> {
     patch: &'p [Value],
     intents: Vec<PlannedIntent<'p>>,
     findings: Vec<PlannedFinding<'p>>,
+    /// The path to the template, in an object whose controller is not played.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template: Option<&'p str>,
+    /// Why the answer is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown: Option<String>,
     #[serde(flatten)]
     fields: &'p Map<String, Value>,
 }
@@ -83,7 +109,7 @@ pub(super) fn build_list<'p>(planned: &'p [Planned<'_>], wholes: &'p [Whole]) ->
 fn build_entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
     let (allowed, code) = match &planned.decision {
         Decision::Refuse(refusal) => (false, refusal.code()),
-        _ => (true, 200),
+        _ => (!planned.is_unknown(), 200),
     };
     let intents = match &planned.decision {
         Decision::Admit(admission) => admission.intents.as_slice(),
@@ -114,6 +140,8 @@ fn build_entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
         patch: &planned.patch,
         intents: intents.collect(),
         findings: findings.collect(),
+        template: planned.unplayed.as_deref().filter(|path| !path.is_empty()),
+        unknown: planned.doubt().filter(|_| planned.is_unknown()),
         fields: &planned.preview.fields,
     }
 }
@@ -158,10 +186,13 @@ pub(super) fn format_remarks(planned: &Planned<'_>) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Decision::Refuse(refusal) = &planned.decision {
         let refusals = refusal.findings.iter().map(|finding| {
-            format!("{object}: refused ({}): {}: {finding}", refusal.code(), finding.reason)
+            let verdict = refused(planned, refusal);
+            format!("{object}: {verdict}: {}: {finding}", finding.reason)
         });
         remarks.extend(refusals.map(|text| with_hint(text, planned)));
     }
+    let doubt = planned.doubt().filter(|_| planned.is_unknown());
+    remarks.extend(doubt.map(|doubt| format!("{object}: not known: {doubt}")));
     remarks.extend(planned.withheld.iter().map(|of| {
         format!(
             "{object}: not placed: the patch needs the UID of {of}: create that first, then plan \
@@ -212,6 +243,7 @@ fn write_planned(planned: &Planned<'_>, text: &mut String) {
             _ => verdict.clone(),
         };
         text.push_str(&format!("{}: {verdict}\n{below}", object(planned)));
+        text.extend(planned.doubt().map(|doubt| format!("  {doubt}\n")));
         return;
     }
     let verdict = match &planned.decision {
@@ -233,7 +265,7 @@ fn write_planned(planned: &Planned<'_>, text: &mut String) {
                 (true, true) => "unchanged: there is nothing to add".to_owned(),
             }
         }
-        Decision::Refuse(refusal) => format!("refused ({})", refusal.code()),
+        Decision::Refuse(refusal) => refused(planned, refusal),
         Decision::Wait { .. } => "waits".to_owned(),
     };
     let mut lines = vec![format!("{}: {verdict}", object(planned))];
@@ -255,11 +287,20 @@ fn write_planned(planned: &Planned<'_>, text: &mut String) {
     }
     lines.extend(planned.preview.unknown.iter().map(|unknown| format!("  {unknown}")));
     lines.extend(planned.hint.iter().map(|hint| format!("  {hint}")));
+    // Without keys it is a pod like any other, whoever makes it.
+    let doubt = planned.doubt().filter(|_| !matches!(planned.decision, Decision::Pass(_)));
+    lines.extend(doubt.map(|doubt| format!("  {doubt}")));
     lines.extend(warnings(planned).map(|warning| format!("  warning: {}", warning.as_str())));
     for line in lines {
         text.push_str(&line);
         text.push('\n');
     }
+}
+
+/// The verdict on a refused pod.
+fn refused(planned: &Planned<'_>, refusal: &Refusal) -> String {
+    let verdict = if planned.is_unknown() { "not known, refused as it is here" } else { "refused" };
+    format!("{verdict} ({})", refusal.code())
 }
 
 fn describe_pass(pass: Pass) -> String {
@@ -278,8 +319,10 @@ fn describe_pass(pass: Pass) -> String {
 
 /// `3 objects: 1 placed, 1 unchanged, 1 refused; 2 of other kinds`.
 fn counts(planned: &[Planned<'_>], others: usize) -> String {
+    let unknown = planned.iter().filter(|planned| planned.is_unknown()).count();
     let outcome = |words: &[&str]| {
-        planned.iter().filter(|planned| words.contains(&planned.decision.outcome())).count()
+        let known = planned.iter().filter(|planned| !planned.is_unknown());
+        known.filter(|planned| words.contains(&planned.decision.outcome())).count()
     };
     let is_accepted =
         |planned: &&Planned<'_>| matches!(planned.decision, Decision::Pass(Pass::Valid));
@@ -290,6 +333,7 @@ fn counts(planned: &[Planned<'_>], others: usize) -> String {
         (outcome(&["unchanged", "passed"]) - accepted, "unchanged"),
         (outcome(&["unplaced"]), "admitted without placement"),
         (outcome(&["refused"]), "refused"),
+        (unknown, "not known"),
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
@@ -308,7 +352,11 @@ fn counts(planned: &[Planned<'_>], others: usize) -> String {
 }
 
 fn object(planned: &Planned<'_>) -> String {
-    format!("{} {}/{}", planned.item.kind, planned.namespace, planned.name)
+    let object = format!("{} {}/{}", planned.item.kind, planned.namespace, planned.name);
+    match planned.unplayed.as_deref() {
+        None | Some("" | "spec.template") => object,
+        Some(path) => format!("{object}, {path}"),
+    }
 }
 
 /// The message of a refusal, or of an object that is admitted but not placed.

@@ -20,14 +20,13 @@ pub(super) struct Expanded {
     /// The pod as the webhook would receive it, without the defaults of the API server.
     pub(super) pod: Value,
     /// JSON pointer from the object to the part that is patched: the object itself or its template.
-    pub(super) pointer: &'static str,
+    pub(super) pointer: String,
 }
 
-/// The JSON pointer to the pod or the pod template in an object. `None` if its kind is not known to
-/// create pods.
+/// Returns the JSON pointer to the pod, or to the template of the pods that a controller of
+/// Kubernetes makes. `None`: none of them makes pods of this kind.
 pub(super) fn find_template(item: &Item<'_>) -> Option<&'static str> {
-    let group = item.version.rsplit_once('/').map_or("", |(group, _)| group);
-    match (group, item.kind.as_str()) {
+    match (item.group(), item.kind.as_str()) {
         ("", "Pod") => Some(""),
         ("", "PodTemplate") => Some("/template"),
         ("batch", "CronJob") => Some("/spec/jobTemplate/spec/template"),
@@ -35,23 +34,49 @@ pub(super) fn find_template(item: &Item<'_>) -> Option<&'static str> {
         ("apps", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet") => {
             Some("/spec/template")
         }
-        _ => item
-            .value
-            .pointer("/spec/template/spec/containers")
-            .is_some_and(Value::is_array)
-            .then_some("/spec/template"),
+        _ => None,
     }
 }
 
-/// Builds the pod of `item`, which is in `namespace`; `pointer` is the result of [`find_template`].
+/// Returns the JSON pointers to the parts of a value, below its top, that have the form of a pod
+/// template: a map with `spec.containers`.
+pub(super) fn find_templates(value: &Value) -> Vec<String> {
+    let is_template =
+        |value: &Value| value.pointer("/spec/containers").is_some_and(Value::is_array);
+    find_parts(value, &|_, value| is_template(value))
+}
+
+/// Returns the JSON pointers to the annotations and labels in a value that are keys of stowplan.
+pub(super) fn find_keys(value: &Value) -> Vec<String> {
+    find_parts(value, &|key, _| find_system(key).is_some())
+}
+
+/// Returns the JSON pointers to the parts of a value, and not those inside them, for which `is` is
+/// true of their key and value.
+fn find_parts(value: &Value, is: &impl Fn(&str, &Value) -> bool) -> Vec<String> {
+    let below = |key: &str, value: &Value| -> Vec<String> {
+        let rest = if is(key, value) { vec![String::new()] } else { find_parts(value, is) };
+        let token = |rest| format!("/{}{rest}", key.replace('~', "~0").replace('/', "~1"));
+        rest.into_iter().map(token).collect()
+    };
+    match value {
+        Value::Object(members) => {
+            members.iter().flat_map(|(key, value)| below(key, value)).collect()
+        }
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            items.flat_map(|(index, value)| below(&index.to_string(), value)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Builds the pod of `item`, which is in `namespace`; `pointer` is a result of [`find_template`] or
+/// [`find_templates`].
 ///
 /// # Errors
 /// Why the object is invalid; the API server would refuse it.
-pub(super) fn expand(
-    item: &Item<'_>,
-    pointer: &'static str,
-    namespace: &str,
-) -> Result<Expanded, String> {
+pub(super) fn expand(item: &Item<'_>, pointer: &str, namespace: &str) -> Result<Expanded, String> {
     let Some(template) = item.value.pointer(pointer) else {
         return Err(format!("has no {}", format_pointer(pointer)));
     };
@@ -75,13 +100,13 @@ pub(super) fn expand(
         };
     }
     if !pointer.is_empty() {
-        add_controller_metadata(item, &mut metadata);
+        add_controller_fields(item, &mut metadata, &mut pod);
     }
     metadata.insert("namespace".to_owned(), namespace.into());
     pod.insert("metadata".to_owned(), metadata.into());
     pod.insert("apiVersion".to_owned(), "v1".into());
     pod.insert("kind".to_owned(), "Pod".into());
-    Ok(Expanded { pod: pod.into(), pointer })
+    Ok(Expanded { pod: pod.into(), pointer: pointer.to_owned() })
 }
 
 /// Finds keys of stowplan in the metadata of an object that creates pods, where they have no effect:
@@ -89,8 +114,7 @@ pub(super) fn expand(
 /// than Kubernetes' own may copy the object's metadata.
 pub(super) fn find_misplaced(item: &Item<'_>, pointer: &str) -> Vec<Warning> {
     let mut misplaced = Vec::new();
-    let group = item.version.rsplit_once('/').map_or("", |(group, _)| group);
-    if !matches!(group, "" | "apps" | "batch") {
+    if !matches!(item.group(), "" | "apps" | "batch") {
         return misplaced;
     }
     // The metadata of every object around the template.
@@ -125,35 +149,43 @@ pub(super) fn find_misplaced(item: &Item<'_>, pointer: &str) -> Vec<Warning> {
     misplaced
 }
 
-/// Adds the metadata that a controller gives to the pods that it creates.
-fn add_controller_metadata(item: &Item<'_>, metadata: &mut Map<String, Value>) {
+/// Adds the metadata and the names that a controller gives to the pods that it creates.
+fn add_controller_fields(
+    item: &Item<'_>,
+    metadata: &mut Map<String, Value>,
+    pod: &mut Map<String, Value>,
+) {
     let name = match name(item.value) {
         Some((name, true)) => name.to_owned(),
         Some((prefix, false)) => format!("{prefix}00000"),
         None => String::new(),
     };
+    let is_played = find_template(item).is_some();
     let (version, kind, owner) = match item.kind.as_str() {
-        "PodTemplate" => {
+        "PodTemplate" if is_played => {
             metadata.insert("generateName".to_owned(), format!("{name}-").into());
             return;
         }
-        "Deployment" => ("apps/v1", "ReplicaSet", format!("{name}-0000000000")),
-        "CronJob" => ("batch/v1", "Job", format!("{name}-00000000")),
+        "Deployment" if is_played => ("apps/v1", "ReplicaSet", format!("{name}-0000000000")),
+        "CronJob" if is_played => ("batch/v1", "Job", format!("{name}-00000000")),
         kind => (item.version.as_str(), kind, name),
     };
     let mut prefix = format!("{owner}-");
     let spec = item.value.get("spec");
     match kind {
-        "StatefulSet" => {
+        "StatefulSet" if is_played => {
             let start =
                 spec.and_then(|spec| spec.pointer("/ordinals/start")).and_then(Value::as_u64);
             let ordinal = start.unwrap_or_default().to_string();
-            let pod = format!("{owner}-{ordinal}");
+            let name = format!("{owner}-{ordinal}");
+            let service = spec.and_then(|spec| spec.get("serviceName")).and_then(Value::as_str);
             add(metadata, "labels", "apps.kubernetes.io/pod-index", &ordinal);
-            add(metadata, "labels", "statefulset.kubernetes.io/pod-name", &pod);
-            metadata.insert("name".to_owned(), pod.into());
+            add(metadata, "labels", "statefulset.kubernetes.io/pod-name", &name);
+            set_name(pod, "hostname", &name);
+            set_name(pod, "subdomain", service.unwrap_or_default());
+            metadata.insert("name".to_owned(), name.into());
         }
-        "Job" => {
+        "Job" if is_played => {
             for key in ["batch.kubernetes.io/job-name", "job-name"] {
                 add(metadata, "labels", key, &owner);
             }
@@ -169,6 +201,7 @@ fn add_controller_metadata(item: &Item<'_>, metadata: &mut Map<String, Value>) {
                 let key = "batch.kubernetes.io/job-completion-index";
                 add(metadata, "labels", key, "0");
                 add(metadata, "annotations", key, "0");
+                set_name(pod, "hostname", &format!("{owner}-0"));
                 prefix = format!("{owner}-0-");
             }
         }
@@ -186,6 +219,15 @@ fn add_controller_metadata(item: &Item<'_>, metadata: &mut Map<String, Value>) {
             "blockOwnerDeletion": true,
         }]),
     );
+}
+
+/// Sets a name in the spec of a pod, whatever the template says; empty is absent.
+fn set_name(pod: &mut Map<String, Value>, field: &str, name: &str) {
+    let Some(Value::Object(spec)) = pod.get_mut("spec") else { return };
+    match name {
+        "" => spec.remove(field),
+        name => spec.insert(field.to_owned(), name.into()),
+    };
 }
 
 fn add(metadata: &mut Map<String, Value>, map: &str, key: &str, value: &str) {
@@ -234,9 +276,19 @@ fn read_texts(value: Option<&Value>, path: &str) -> Result<Option<Map<String, Va
     Ok(Some(texts))
 }
 
-fn format_pointer(pointer: &str) -> String {
-    match pointer {
-        "" => "the object".to_owned(),
-        pointer => pointer.trim_start_matches('/').replace('/', "."),
+/// Formats a JSON pointer as people write paths: `spec.tasks[0].template`.
+pub(super) fn format_pointer(pointer: &str) -> String {
+    let mut path = String::new();
+    for token in pointer.split('/').skip(1) {
+        match token.parse::<usize>() {
+            Ok(index) => path += &format!("[{index}]"),
+            Err(_) if path.is_empty() => path += token,
+            Err(_) => path += &format!(".{token}"),
+        }
+    }
+    if path.is_empty() {
+        "the object".to_owned()
+    } else {
+        path.replace("~1", "/").replace("~0", "~")
     }
 }

@@ -13,7 +13,7 @@ use crate::cli::template::Expanded;
 /// The pod has labels and annotations from its controller. If the template has none, their parents
 /// are created first.
 pub(super) fn rebase(patch: &[PatchOperation], expanded: &Expanded, object: &Value) -> Vec<Value> {
-    let prefix = expanded.pointer;
+    let prefix = &*expanded.pointer;
     let mut operations = Vec::new();
     // A pod in the input is the object itself.
     let parents: &[&str] = if prefix.is_empty() {

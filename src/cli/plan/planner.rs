@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use json_patch::Patch;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::fields;
 use super::patch::rebase;
-use super::settle::{self, Stage};
-use crate::admission::stored::decide_creation;
+use super::settle::{self, Stage, Written};
+use crate::admission::stored::{decide_as_written, decide_creation};
 use crate::admission::{Admission, Decision, ParseError, Pass, Refusal};
 use crate::cli::input::{Document, Item, Problems};
 use crate::cli::report::Planned;
@@ -33,6 +33,8 @@ pub(super) struct Entry<'d> {
     item: Item<'d>,
     /// Its name, or one that the API server could generate. `None`: it has neither.
     name: Option<String>,
+    /// The object as it is written, if the controller writes its status, and the decision.
+    written: Option<(Written, Result<Decision, String>)>,
 }
 
 impl Entry<'_> {
@@ -43,11 +45,31 @@ impl Entry<'_> {
 
     /// Whether a system explains the decision on its pods by the state of the cluster.
     pub(super) fn is_explained(&self) -> bool {
-        let Some(pointer) = template::find_template(&self.item) else { return false };
-        let annotations = self.item.value.pointer(&format!("{pointer}/metadata/annotations"));
-        let Some(annotations) = annotations.and_then(Value::as_object) else { return false };
-        let mut explaining = SYSTEMS.iter().filter(|system| system.explanation.is_some());
-        explaining.any(|system| system.keys.iter().any(|key| annotations.contains_key(*key)))
+        self.templates().iter().any(|pointer| {
+            let annotations = self.item.value.pointer(&format!("{pointer}/metadata/annotations"));
+            let Some(annotations) = annotations.and_then(Value::as_object) else { return false };
+            let mut explaining = SYSTEMS.iter().filter(|system| system.explanation.is_some());
+            explaining.any(|system| system.keys.iter().any(|key| annotations.contains_key(*key)))
+        })
+    }
+
+    /// The JSON pointers to the templates of the pods that are made for the object.
+    fn templates(&self) -> Vec<String> {
+        match template::find_template(&self.item) {
+            Some(pointer) => vec![pointer.to_owned()],
+            None if read_by_decisions(&self.item).is_some() => Vec::new(),
+            None => template::find_templates(self.item.value),
+        }
+    }
+
+    /// Finds keys of stowplan in an object of a kind that is neither Kubernetes' own nor known here.
+    fn find_keys(&self) -> Vec<String> {
+        let group = self.item.group();
+        let is_of_kubernetes = !group.contains('.') || group.ends_with(".k8s.io");
+        match is_of_kubernetes || read_by_decisions(&self.item).is_some() {
+            true => Vec::new(),
+            false => template::find_keys(self.item.value),
+        }
     }
 }
 
@@ -70,7 +92,7 @@ impl Generator {
                         true => name.to_owned(),
                         false => self.generate(name),
                     });
-                Entry { document, item, name }
+                Entry { document, item, name, written: None }
             }));
         }
         entries
@@ -130,11 +152,12 @@ impl Planner<'_> {
     /// as the controller sees it; `None`: the controller has nothing to do for the input.
     pub(super) fn add_to_view(
         &mut self,
-        entries: &[Entry<'_>],
+        entries: &mut [Entry<'_>],
         view: &mut View,
         mut stage: Option<Stage>,
     ) {
-        for entry in entries {
+        let mut written = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
             self.check_namespace(entry);
             let Some(object) = self.complete(entry) else { continue };
             if entry.name.is_none() {
@@ -148,7 +171,10 @@ impl Planner<'_> {
                 Err(problem) => self.problem(entry, &problem),
                 Ok(_) if entry.is_settled() => {
                     if let Some(stage) = &mut stage {
-                        stage.add_input(object, self.now);
+                        // The earlier objects are the older ones.
+                        let age = SignedDuration::from_secs((entries.len() - index) as i64);
+                        let created = self.now.checked_sub(age).unwrap_or(self.now);
+                        written.push((index, stage.add_input(object, created)));
                     }
                 }
                 Ok(read) => {
@@ -159,11 +185,37 @@ impl Planner<'_> {
                 }
             }
         }
-        for settled in stage.into_iter().flat_map(|stage| stage.settle(self.policy, self.now)) {
-            if let Ok(Some(object)) = systems::object(settled) {
-                view.apply(object);
+        let settled = stage.map(|stage| stage.settle(self.policy, self.now)).unwrap_or_default();
+        let mut refused = Vec::new();
+        for ((index, written), settled) in written.into_iter().zip(settled) {
+            let entry = &mut entries[index];
+            let decision = self.decide_written(entry, &written, view);
+            let settled = settled.into_iter().filter_map(|object| systems::object(object).ok()?);
+            match decision {
+                Ok(Decision::Refuse(_)) => refused.extend(settled),
+                _ => settled.for_each(|object| view.apply(object)),
             }
+            entry.written = Some((written, decision));
         }
+        // A pod that needs one of these is told what is wrong with it.
+        refused.into_iter().for_each(|object| view.apply(object));
+    }
+
+    /// Decides on an object of stowplan's own when those before it in the input exist, and those after
+    /// it do not.
+    fn decide_written(
+        &self,
+        entry: &Entry<'_>,
+        written: &Written,
+        view: &View,
+    ) -> Result<Decision, String> {
+        let Some(PreviewedKind { resource, .. }) = find_preview(&entry.item) else {
+            return Ok(Decision::Pass(Pass::OutOfScope));
+        };
+        let Written { object, old } = written;
+        let namespace = self.namespace_of(&entry.item);
+        decide_as_written(resource, &namespace, object, old.as_ref(), view, self.policy)
+            .map_err(|error| format_error(resource, &error))
     }
 
     /// An object of the input with the fields that the API server would add. `None`: decisions do not
@@ -188,51 +240,91 @@ impl Planner<'_> {
         Some(object)
     }
 
-    /// Decides on an object. `None`: it creates no pods and is not previewed, or there is a problem,
+    /// Decides on an object. Nothing: it creates no pods and is not previewed, or there is a problem,
     /// which is recorded. The count of the former is added to `others`.
     pub(super) fn decide<'d>(
         &mut self,
-        entry: Entry<'d>,
+        entry: &mut Entry<'d>,
         view: &mut View,
         others: &mut usize,
-    ) -> Option<Planned<'d>> {
-        if let Some(pointer) = template::find_template(&entry.item) {
-            self.plan(entry, pointer, view)
-        } else if let Some(kind) = find_preview(&entry.item) {
-            self.preview(entry, kind, view)
-        } else {
-            *others += 1;
-            None
+    ) -> Vec<Planned<'d>> {
+        if let Some(kind) = find_preview(&entry.item) {
+            return self.preview(entry, kind, view).into_iter().collect();
         }
+        let templates = entry.templates();
+        if !templates.is_empty() {
+            let of_each = templates.iter().filter_map(|pointer| self.plan(entry, pointer, view));
+            return of_each.collect();
+        }
+        let keys = entry.find_keys();
+        if keys.is_empty() {
+            *others += 1;
+            return Vec::new();
+        }
+        self.admit_ignorance(entry, &keys).into_iter().collect()
+    }
+
+    /// Says that it is not known which pods are made for an object that has keys.
+    fn admit_ignorance<'d>(&self, entry: &Entry<'d>, keys: &[String]) -> Option<Planned<'d>> {
+        let line = |pointer: &String| {
+            let (parent, key) = pointer.rsplit_once('/').unwrap_or_default();
+            let key = key.replace("~1", "/");
+            format!("  it has {key} in {}\n", template::format_pointer(parent))
+        };
+        let preview = Preview {
+            verdict: Some("not known".to_owned()),
+            text: keys.iter().map(line).collect(),
+            ..Preview::default()
+        };
+        let (name, _) = template::name(entry.item.value)?;
+        Some(Planned {
+            name: name.to_owned(),
+            namespace: self.namespace_of(&entry.item),
+            decision: Decision::Pass(Pass::NoKeys),
+            patch: Vec::new(),
+            preview,
+            misplaced: Vec::new(),
+            hint: None,
+            withheld: None,
+            document: entry.document,
+            item: entry.item.clone(),
+            unplayed: Some(String::new()),
+        })
     }
 
     /// Gets the preview of an object from its system. `None` if there is a problem, which is
     /// recorded.
     fn preview<'d>(
         &mut self,
-        entry: Entry<'d>,
+        entry: &mut Entry<'d>,
         kind: &PreviewedKind,
         view: &mut View,
     ) -> Option<Planned<'d>> {
         let namespace = self.namespace_of(&entry.item);
-        let Some(name) = &entry.name else {
-            self.problem(&entry, NAMELESS);
+        let Some(name) = entry.name.clone() else {
+            self.problem(entry, NAMELESS);
             return None;
         };
-        let object = entry.item.to_object();
-        let key = Name::new(&namespace, name);
+        let (object, mut decided) = match entry.written.take() {
+            Some((written, decided)) => (written.object, Some(decided)),
+            None => (entry.item.to_object(), None),
+        };
+        let key = Name::new(&namespace, &name);
         let given = Given { name: &key, document: &object, has_cluster: self.has_cluster };
         let policy = self.policy;
         let mut decisions = Vec::new();
         let mut decide = |resource: &Resource, object: &Value, view: &View| {
-            let decision = decide_creation(resource, &namespace, object, view, policy)
-                .map_err(|error| format_error(resource, &error))?;
+            let decision = match decided.take() {
+                Some(decided) => decided?,
+                None => decide_creation(resource, &namespace, object, view, policy)
+                    .map_err(|error| format_error(resource, &error))?,
+            };
             let decided = summarize(decisions.len(), &decision);
             decisions.push(decision);
             Ok(decided)
         };
         let preview = (kind.preview)(&given, view, policy, &mut decide);
-        let mut preview = preview.map_err(|problem| self.problem(&entry, &problem)).ok()?;
+        let mut preview = preview.map_err(|problem| self.problem(entry, &problem)).ok()?;
         let mut decision = match preview.decision {
             Some(number) => decisions.swap_remove(number),
             None => Decision::Pass(Pass::NoKeys),
@@ -254,8 +346,7 @@ impl Planner<'_> {
             _ => Vec::new(),
         };
         let hint = self.find_hint(&decision).filter(|_| preview.verdict.is_none());
-        let Entry { document, item, .. } = entry;
-        let (name, _) = template::name(item.value)?;
+        let (name, _) = template::name(entry.item.value)?;
         Some(Planned {
             name: name.to_owned(),
             namespace,
@@ -265,8 +356,9 @@ impl Planner<'_> {
             misplaced: Vec::new(),
             hint,
             withheld: None,
-            document,
-            item,
+            document: entry.document,
+            item: entry.item.clone(),
+            unplayed: None,
         })
     }
 
@@ -274,21 +366,23 @@ impl Planner<'_> {
     /// if there is a problem, which is recorded.
     fn plan<'d>(
         &mut self,
-        entry: Entry<'d>,
-        pointer: &'static str,
+        entry: &Entry<'d>,
+        pointer: &str,
         view: &mut View,
     ) -> Option<Planned<'d>> {
         let namespace = self.namespace_of(&entry.item);
         if entry.name.is_none() {
-            self.problem(&entry, NAMELESS);
+            self.problem(entry, NAMELESS);
             return None;
         }
+        let unplayed = template::find_template(&entry.item).is_none();
+        let unplayed = unplayed.then(|| template::format_pointer(pointer));
         let planned = template::expand(&entry.item, pointer, &namespace).and_then(|expanded| {
             let decision = decide_creation(&POD, &namespace, &expanded.pod, view, self.policy)
                 .map_err(|error| format_error(&POD, &error))?;
             Ok((expanded, decision))
         });
-        let planned = planned.map_err(|problem| self.problem(&entry, &problem));
+        let planned = planned.map_err(|problem| self.problem(entry, &problem));
         let (expanded, decision) = planned.ok()?;
         let (operations, patch) = match &decision {
             Decision::Admit(admission) => {
@@ -306,7 +400,9 @@ impl Planner<'_> {
                 Some((name, true)) => name.to_owned(),
                 // Its name does not exist: messages about it name the object.
                 Some((_, false)) if !pointer.is_empty() => {
-                    format!("of {} {}", entry.item.kind, entry.name.as_deref().unwrap_or_default())
+                    let name = entry.name.as_deref().unwrap_or_default();
+                    let of = format!("of {} {name}", entry.item.kind);
+                    unplayed.iter().fold(of, |of, path| format!("{of}, {path}"))
                 }
                 _ => entry.name.clone().unwrap_or_default(),
             };
@@ -320,12 +416,11 @@ impl Planner<'_> {
             }
         }
         if !pointer.is_empty() && !matches!(decision, Decision::Refuse(_)) {
-            self.add_creator(&entry, &namespace, view);
+            self.add_creator(entry, &namespace, view);
         }
         let hint = self.find_hint(&decision);
         let misplaced = template::find_misplaced(&entry.item, pointer);
-        let Entry { document, item, .. } = entry;
-        let (name, _) = template::name(item.value)?;
+        let (name, _) = template::name(entry.item.value)?;
         Some(Planned {
             name: name.to_owned(),
             namespace,
@@ -335,8 +430,9 @@ impl Planner<'_> {
             misplaced,
             hint,
             withheld: None,
-            document,
-            item,
+            document: entry.document,
+            item: entry.item.clone(),
+            unplayed,
         })
     }
 
@@ -375,18 +471,19 @@ fn find_namespace<'d>(item: &Item<'d>) -> Option<&'d str> {
 /// come from the cluster alone.
 fn read_by_decisions(item: &Item<'_>) -> Option<&'static Resource> {
     let mut resources = systems::TABLES.iter().map(|table| &table.kind().resource);
-    let resource = resources.find(|resource| resource.kind == item.kind)?;
+    let resource = resources.find(|resource| is_of(item, resource))?;
     (*resource != NODE && template::find_template(item).is_none()).then_some(resource)
 }
 
 /// The kind of `item`, if a system previews it.
 fn find_preview(item: &Item<'_>) -> Option<&'static PreviewedKind> {
-    let group = item.version.rsplit_once('/').map_or("", |(group, _)| group);
-    let kinds = SYSTEMS.iter().flat_map(|system| system.previews);
-    let mut kinds = kinds.map(|kind| (&kind.resource, kind));
-    kinds
-        .find(|(resource, _)| resource.group == group && resource.kind == item.kind)
-        .map(|(_, kind)| kind)
+    let mut kinds = SYSTEMS.iter().flat_map(|system| system.previews);
+    kinds.find(|kind| is_of(item, &kind.resource))
+}
+
+/// Whether `item` is of this kind, in any version.
+fn is_of(item: &Item<'_>, resource: &Resource) -> bool {
+    resource.kind == item.kind && resource.group == item.group()
 }
 
 /// Summarizes a decision for previews.

@@ -28,6 +28,15 @@ pub(super) fn is_settled(version: &str, kind: &str) -> bool {
     settled.any(|resource| resource.kind == kind && resource.api_version() == version)
 }
 
+/// An object of the input as the API server would send it to the webhook.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    /// The object, with its UID.
+    pub(super) object: Value,
+    /// The object of the cluster that it replaces.
+    pub(super) old: Option<Value>,
+}
+
 /// The cluster and the input as the controller sees them.
 pub(super) struct Stage {
     simulation: Simulation,
@@ -61,7 +70,9 @@ pub(in crate::cli) fn assume(
     }
     let mut stage = Stage::default();
     others.into_iter().for_each(|document| stage.add(document));
-    new.into_iter().for_each(|document| stage.add_input(document, now));
+    for document in new {
+        stage.add_input(document, now);
+    }
     stage.carry_out_all(policy, now);
     let Stage { simulation, asked } = stage;
     let done = simulation.writes.iter().filter(|written| written.outcome == Outcome::Done);
@@ -96,17 +107,17 @@ impl Stage {
 
     /// Adds an object of the input as the API server would store it now: with a UID and, where the
     /// cluster has the object, with the status there.
-    pub(super) fn add_input(&mut self, mut document: Value, now: Timestamp) {
+    pub(super) fn add_input(&mut self, mut document: Value, now: Timestamp) -> Written {
         let id = Id::of(&document);
-        let stored = self.simulation.store.get(&id);
-        let own = |key: &str| stored.and_then(|stored| stored["metadata"].get(key)).cloned();
-        let is_changed = stored.is_some_and(|stored| stored["spec"] != document["spec"]);
+        let old = self.simulation.store.get(&id).cloned();
+        let own = |key: &str| old.as_ref().and_then(|old| old["metadata"].get(key)).cloned();
+        let is_changed = old.as_ref().is_some_and(|old| old["spec"] != document["spec"]);
         let generation = own("generation").and_then(|value| value.as_i64()).unwrap_or(1);
-        if let Some(stored) = stored {
-            document["status"] = stored["status"].clone();
+        if let Some(old) = &old {
+            document["status"] = old["status"].clone();
         }
         let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut) else {
-            return;
+            return Written { object: document, old };
         };
         for (field, assumed) in [
             ("uid", json!(assume_uid(&id))),
@@ -117,25 +128,29 @@ impl Stage {
         }
         set_absent(metadata, "generation", || json!(generation + i64::from(is_changed)));
         self.asked.push(id);
-        self.add(document);
+        self.add(document.clone());
+        Written { object: document, old }
     }
 
-    /// Carries out what the controller would do. Returns the objects of the input and those that
-    /// the controller would create for them.
-    pub(super) fn settle(mut self, policy: &Policy, now: Timestamp) -> Vec<Value> {
+    /// Carries out what the controller would do. Returns each object of the input, in their order,
+    /// with those that the controller would create for it.
+    pub(super) fn settle(mut self, policy: &Policy, now: Timestamp) -> Vec<Vec<Value>> {
         self.carry_out_all(policy, now);
         let Self { simulation, asked } = self;
-        let uids: Vec<&Value> = asked
-            .iter()
-            .filter_map(|id| simulation.store.get(id))
-            .map(|object| &object["metadata"]["uid"])
-            .collect();
-        let is_asked = |(id, document): &(&Id, &Value)| {
-            let of = document["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-            asked.contains(id) || of.into_iter().any(|of| uids.contains(&&of["uid"]))
-        };
-        let settled = simulation.store.everything().filter(is_asked);
-        settled.map(|(_, document)| document.clone()).collect()
+        let uid = |id: &Id| simulation.store.get(id).map(|object| &object["metadata"]["uid"]);
+        let uids: Vec<Option<&Value>> = asked.iter().map(uid).collect();
+        let mut settled = vec![Vec::new(); asked.len()];
+        for (id, document) in simulation.store.everything() {
+            let mut owners =
+                document["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            let of_owner =
+                || owners.find_map(|of| uids.iter().position(|uid| *uid == Some(&of["uid"])));
+            let at = asked.iter().position(|asked| asked == id).or_else(of_owner);
+            if let Some(settled) = at.and_then(|at| settled.get_mut(at)) {
+                settled.push(document.clone());
+            }
+        }
+        settled
     }
 
     /// Carries out what the controller would do, until nothing is left.
