@@ -8,12 +8,15 @@
 )]
 
 mod metrics;
+#[path = "../common/planned_cases.rs"]
+mod planned_cases;
 mod pods;
 #[path = "../common/streams_cases.rs"]
 mod streams_cases;
 #[path = "../common/streams_oracle.rs"]
 mod streams_oracle;
 
+mod agreement;
 mod bad_input;
 mod chart;
 mod check;

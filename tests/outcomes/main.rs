@@ -14,6 +14,8 @@
 #[path = "../common/crowd.rs"]
 mod crowd;
 mod harness;
+#[path = "../common/planned_cases.rs"]
+mod planned_cases;
 #[path = "../common/streams_cases.rs"]
 mod streams_cases;
 #[path = "../common/streams_oracle.rs"]

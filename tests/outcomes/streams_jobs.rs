@@ -6,6 +6,8 @@
 
 /// One job on its nodes.
 pub(crate) mod living;
+/// Random objects, planned and sent.
+pub(crate) mod planned;
 /// Random jobs.
 pub(crate) mod random;
 
@@ -16,6 +18,7 @@ use testbed::control_plane::NodeSpec;
 use testbed::tools::Kubernetes;
 
 const CASES: &[Case] = cases! { streams_jobs,
+    planned: plan_says_what_the_api_server_says;
     random: every_possible_job_runs_whole;
 };
 

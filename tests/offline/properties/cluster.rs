@@ -72,6 +72,10 @@ pub(crate) fn cluster() -> impl Strategy<Value = Cluster> {
 
 impl Cluster {
     pub(crate) fn view(&self) -> View {
+        view_of(self.objects())
+    }
+
+    pub(crate) fn objects(&self) -> Vec<Value> {
         let nodes = self.nodes.iter().map(|node| {
             let mut addresses = vec![json!({"type": "InternalIP", "address": node.address})];
             addresses.extend(
@@ -108,7 +112,7 @@ impl Cluster {
                 "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
             })
         });
-        view_of(nodes.chain(pools).chain(group))
+        nodes.chain(pools).chain(group).collect()
     }
 
     fn names(&self, holds: impl Fn(&Node) -> bool) -> BTreeSet<&str> {
@@ -208,12 +212,15 @@ fn holds(requirement: &Value, labels: &Map<String, Value>) -> bool {
 }
 
 pub(crate) fn policy() -> impl Strategy<Value = Policy> {
+    policy_text().prop_map(|text| Policy::from_yaml(&text).unwrap())
+}
+
+pub(crate) fn policy_text() -> impl Strategy<Value = String> {
     let pools = prop::bool::weighted(0.9);
     (select(vec!["refuse", "warn"]), any::<bool>(), select(vec!["none", "upstream"]), pools)
         .prop_map(|(on_invalid, record, compat, pools)| {
-            let text = format!(
+            format!(
                 "onInvalid: {on_invalid}\nrecordPlacement: {record}\nstreams: {{compat: {compat}}}\nhostPools: {{enabled: {pools}}}"
-            );
-            Policy::from_yaml(&text).unwrap()
+            )
         })
 }
