@@ -125,9 +125,9 @@ impl<'v> Decider<'_, 'v> {
         (room != held && !is_nominated).then_some(Next::Resize(room))
     }
 
-    /// Lets the scheduler keep room on a node for the members that are gated or that it has refused, until their placeholder has given
-    /// up its own: a pod of others that has waited for longer would get it. An attempt to schedule a member that
-    /// fails meanwhile ends that. Returns true if it is new for one of them.
+    /// Lets the scheduler keep room on a node for the members that are gated or that it has refused, until their
+    /// placeholder has given up its own: a pod of others that has waited for longer would get it. An attempt to
+    /// schedule a member that fails meanwhile ends that. Returns true if it is new for one of them.
     fn nominate(&mut self, node: &str) -> bool {
         let view = self.facts.view;
         let demand = self.state.demand(view, self.state.desired);
