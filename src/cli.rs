@@ -39,7 +39,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::policy::Period;
-use crate::text::misleads;
+use crate::text::escape;
 
 /// The exit code if the arguments or the input cannot be used.
 const UNUSABLE: u8 = 2;
@@ -140,15 +140,7 @@ fn format_causes(error: &anyhow::Error) -> String {
 /// Escapes the characters of `text` that could control a terminal: messages quote files of other
 /// users.
 fn escape_for_terminal(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' => escaped.push(c),
-            _ if misleads(c) => escaped.extend(c.escape_default()),
-            _ => escaped.push(c),
-        }
-    }
-    escaped
+    text.split('\n').map(escape).collect::<Vec<_>>().join("\n")
 }
 
 /// Prints the result. A reader that has closed the pipe (`| head`) is not an error.

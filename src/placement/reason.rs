@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::text::misleads;
+use crate::text::escape;
+pub(crate) use crate::text::quoted;
 
 /// The check that failed. Checks run in this order, and a refusal leads with its first finding.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -197,8 +198,8 @@ impl Finding {
     ) -> Self {
         Self {
             reason,
-            subject: escape_and_cut(subject.into()),
-            problem: escape_and_cut(problem.into()),
+            subject: escape_and_cut(&subject.into()),
+            problem: escape_and_cut(&problem.into()),
             remedy: remedy.into(),
         }
     }
@@ -224,7 +225,7 @@ impl Warning {
     /// A warning about `key`.
     #[must_use]
     pub fn new(key: &str, text: &str) -> Self {
-        Self(shorten(&format!("{}: {text}", key.escape_debug()), Self::LIMIT))
+        Self(shorten(&format!("{}: {text}", escape(key)), Self::LIMIT))
     }
 
     /// A warning that `finding` is not refused: `effect` says what becomes of its subject. If it is
@@ -245,28 +246,11 @@ impl Warning {
     }
 }
 
-/// Quotes a value for a message: control characters escaped, at most 80 characters of it.
-#[must_use]
-pub(crate) fn quoted(value: &str) -> String {
-    // Escaped after the cut, so that a value of 256 KiB costs no more than one of 80 characters.
-    let cut = value.char_indices().nth(80).map_or(value.len(), |(at, _)| at);
-    let (head, more) = (&value[..cut], if cut < value.len() { "…" } else { "" });
-    // Nearly every value needs no escapes; this check is faster than escaping character by
-    // character.
-    if head.bytes().all(|b| matches!(b, b' '..=b'~') && !matches!(b, b'"' | b'\\' | b'\'')) {
-        return ["\"", head, more, "\""].concat();
-    }
-    format!("\"{}{more}\"", head.escape_debug())
-}
-
 /// Escapes the characters of `text` that mislead, so that it stays on one line, and cuts it to the
 /// limit.
-fn escape_and_cut(text: String) -> String {
-    if text.len() <= Finding::LIMIT && !text.contains(misleads) {
-        return text;
-    }
-    let escape = |c: char| if misleads(c) { c.escape_unicode().collect() } else { String::from(c) };
-    shorten(&text.chars().take(Finding::LIMIT + 1).map(escape).collect::<String>(), Finding::LIMIT)
+fn escape_and_cut(text: &str) -> String {
+    // Cut before, too, so that a text of 256 KiB costs no more than one of the limit.
+    shorten(&escape(&shorten(text, Finding::LIMIT + 1)), Finding::LIMIT)
 }
 
 /// `text`, cut to at most `limit` characters with an ellipsis at the end.
@@ -299,20 +283,9 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_value_has_no_control_characters_and_is_cut() {
-        assert_eq!(quoted("a\r\n\u{1b}[31m"), r#""a\r\n\u{1b}[31m""#);
-        // The fast path gives the same result as escaping, for every character.
-        for c in (0..=0x17f).filter_map(char::from_u32) {
-            let text = format!("a{c}b");
-            assert_eq!(quoted(&text), format!("\"{}\"", text.escape_debug()));
-        }
-        assert!(quoted(&"x".repeat(262_144)).chars().count() < 100);
-    }
-
-    #[test]
     fn a_finding_has_no_control_characters_and_is_cut() {
         let find = |problem: &str| Finding::new(Reason::UnknownPool, "k", problem, "r").problem;
-        assert_eq!(find("in a\u{1b}[31m\nb\u{202e}"), r"in a\u{1b}[31m\u{a}b\u{202e}");
+        assert_eq!(find("in a\u{1b}[31m\nb\u{202e}"), r"in a\u{1b}[31m\nb\u{202e}");
         let nodes = "n1, ".repeat(100_000);
         let cut = find(&nodes);
         assert_eq!(cut.chars().count(), Finding::LIMIT);

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use serde_json::Value;
 
 use super::form::{Form, KEYWORD};
+use crate::text::quoted;
 
 /// The problems of `value`, each as a line: the field, what is wrong, and what the field takes.
 pub(super) fn find_problems(value: &Value, schema: &Value) -> Vec<String> {
@@ -197,13 +198,6 @@ fn takes(schema: &Value) -> Cow<'static, str> {
 fn range(schema: &Value) -> RangeInclusive<u64> {
     let bound = |key: &str, otherwise| schema[key].as_u64().unwrap_or(otherwise);
     bound("minimum", 0)..=bound("maximum", u32::MAX.into())
-}
-
-/// Quotes a text of the file, of which at most 80 characters are shown.
-fn quoted(text: &str) -> String {
-    let end = text.char_indices().nth(80).map_or(text.len(), |(at, _)| at);
-    let more = if end < text.len() { "…" } else { "" };
-    format!("\"{}{more}\"", text[..end].escape_debug())
 }
 
 /// A value in a message.

@@ -45,6 +45,7 @@ use crate::placement::record;
 use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::policy::Compat;
+use crate::text::escape;
 use crate::view::View;
 use crate::view::resource::STATEFUL_SET;
 
@@ -205,8 +206,7 @@ fn format_cause(key: &str, value: &str) -> String {
     if value.len() <= 80 && value.bytes().all(plain) {
         return [name, "=", value].concat();
     }
-    let value: String = shorten(value, 80).chars().flat_map(char::escape_debug).collect();
-    format!("{name}={value}")
+    format!("{name}={}", escape(&shorten(value, 80)))
 }
 
 /// A token, quoted for findings.

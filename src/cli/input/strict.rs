@@ -6,6 +6,8 @@ use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use crate::text::quoted;
+
 /// A value. A key that occurs twice in a map is an error: which value counts must not depend on the
 /// parser.
 pub(super) struct Strict(pub(super) Value);
@@ -69,7 +71,7 @@ impl<'de> Deserialize<'de> for Strict {
                 let mut members = Map::new();
                 while let Some((key, Strict(value))) = map.next_entry::<String, Strict>()? {
                     if members.contains_key(&key) {
-                        return Err(A::Error::custom(format_args!("duplicate key {key:?}")));
+                        return Err(A::Error::custom(format!("duplicate key {}", quoted(&key))));
                     }
                     members.insert(key, value);
                 }

@@ -19,6 +19,7 @@ use crate::placement::reason;
 use crate::systems::policy::Policy;
 use crate::systems::preview::{Completion, Decided, Given, Preview, PreviewedKind, Verdict, Whole};
 use crate::systems::{self, SYSTEMS};
+use crate::text::quoted;
 use crate::view::resource::{NODE, POD, Resource};
 use crate::view::{Name, View};
 
@@ -142,8 +143,11 @@ impl Planner<'_> {
         if let (Some(own), Some(given)) = (find_namespace(&entry.item), self.given)
             && own != given
         {
-            let problem =
-                format!("is in namespace {own:?}, and -n asks for {given:?}: leave -n out");
+            let problem = format!(
+                "is in namespace {}, and -n asks for {}: leave -n out",
+                quoted(own),
+                quoted(given)
+            );
             self.problem(entry, &problem);
         }
     }

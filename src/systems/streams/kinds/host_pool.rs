@@ -277,7 +277,7 @@ pub(crate) fn form(spec: &HostPoolSpec) -> Result<Form, String> {
     }
     let tags: Vec<Box<str>> = spec.tags.iter().flatten().map(|tag| tag.as_str().into()).collect();
     if let Some(tag) = tags.iter().find(|tag| !is_label_name(tag)) {
-        return Err(format!("has the tag {tag:?}, which is not a label name"));
+        return Err(format!("has the tag {}, which is not a label name", quoted(tag)));
     }
     match spec.size {
         Some(size) => Ok(Form::Sized(size, tags.into())),
