@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use super::checked_kinds;
-use super::workload::WORKLOADS;
+use super::workload::{WORKLOADS, namespace_of};
 use crate::kubernetes::{is_finished, label};
 use crate::systems::SYSTEMS;
 use crate::systems::check::{Cluster, Context, Diagnosis};
@@ -89,7 +89,7 @@ fn is_part_of_own(pod: &Pod, namespace: &str, parts: &[Diagnosis]) -> bool {
 /// All namespaces that have a pod or another object that is diagnosed.
 pub(super) fn diagnose_all(context: &Context<'_>, documents: &[Value]) -> Diagnosis {
     let pods = context.cluster.pods.iter().filter_map(|pod| pod.metadata.namespace.clone());
-    let of_documents = documents.iter().filter_map(|of| of["metadata"]["namespace"].as_str());
+    let of_documents = documents.iter().map(namespace_of);
     let mut namespaces: BTreeSet<String> = pods.collect();
     namespaces.extend(of_documents.map(str::to_owned));
     namespaces.extend(context.cluster.view.namespaces().map(str::to_owned));

@@ -56,8 +56,6 @@ fn diagnose_as(context: &Context<'_>, name: &Name, pod: &Pod, with_changes: bool
     }
     let node = node_name(pod);
     if is_finished(pod) {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        diagnosis.placed.push(format!("it has ended: {}", phase.unwrap_or_default()));
         return diagnosis;
     }
     if with_changes {

@@ -145,7 +145,8 @@ impl Workload {
     }
 }
 
-fn namespace_of(document: &Value) -> &str {
+/// The namespace of a document.
+pub(super) fn namespace_of(document: &Value) -> &str {
     document["metadata"]["namespace"].as_str().unwrap_or("default")
 }
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{Cluster, Diagnosis};
-use crate::kubernetes::{HOSTNAME, condition, label, node_name};
+use crate::kubernetes::{HOSTNAME, condition, is_finished, label, node_name};
 use crate::systems::fit::Obstacle;
 
 /// What to do where stowplan's controller has not acted.
@@ -11,7 +11,7 @@ pub(crate) const SEE_CONTROLLER: &str =
     "see that stowplan's controller runs: `kubectl get lease -A | grep stowplan`";
 
 /// The most names that a sentence lists.
-const LISTED: usize = 5;
+pub(crate) const LISTED: usize = 5;
 
 /// `1 node`, `2 nodes`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
@@ -59,7 +59,7 @@ pub(crate) fn scheduler(pod: &Pod) -> Option<String> {
     Some(format!("{reason} since {}: {message}", since.as_deref().unwrap_or("an unknown time")))
 }
 
-/// The beginning of the diagnosis of a pod: its node, and what the scheduler and autoscalers say.
+/// The beginning of the diagnosis of a pod: its node, its end, and what the scheduler and autoscalers say.
 pub(crate) fn of_pod(pod: &Pod, namespace: &str, cluster: &Cluster) -> Diagnosis {
     let mut diagnosis = Diagnosis {
         kind: "Pod",
@@ -70,5 +70,8 @@ pub(crate) fn of_pod(pod: &Pod, namespace: &str, cluster: &Cluster) -> Diagnosis
         ..Diagnosis::default()
     };
     diagnosis.placed.extend(node_name(pod).map(|node| format!("node {node}")));
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let end = phase.filter(|_| is_finished(pod)).map(|phase| format!("it has ended: {phase}"));
+    diagnosis.placed.extend(end);
     diagnosis
 }

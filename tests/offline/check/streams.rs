@@ -27,7 +27,8 @@ fn a_member_of_a_pool_is_an_obstacle() {
     });
     let full = json!({"conditions": ready("True", "Allocated", ""), "members": [member(0, "n1", "Ready")]});
     let labelled = with(node("n1"), &json!({"metadata": {"labels": {&label: "0"}}}));
-    let unready = with(labelled.clone(), &json!({"status": null}));
+    let unknown = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+    let unready = with(labelled.clone(), &unknown);
     for (label, objects, asked) in [
         ("a member is lost: its pod", vec![node("n1"), pool(&two, &lost), pod.clone()], "pod/a"),
         ("a member is lost: the pool", vec![labelled.clone(), pool(&two, &lost)], "pool/p"),
