@@ -246,6 +246,7 @@ pub(crate) fn explain(view: &View, policy: &Policy, pod: &Name) -> Explained {
     for explanation in SYSTEMS.iter().filter_map(|system| system.explanation.as_ref()) {
         if let Some(mut explained) = (explanation.explain)(view, policy, pod) {
             all.text.push_str(&explained.text);
+            all.waits = all.waits.or(explained.waits);
             all.fields.append(&mut explained.fields);
         }
     }

@@ -25,6 +25,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::live::{self, Access, Part, parse_namespace};
+use super::page::Painter;
+use super::plan::settle;
 use super::progress::Progress;
 use super::{input, parse_duration, print_notice};
 use crate::systems::SYSTEMS;
@@ -270,7 +272,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     drop(progress);
     let output = match arguments.output {
-        Format::Text => super::escape_for_terminal(&text::format(&diagnosis)),
+        Format::Text => text::format(&diagnosis, Painter::of_stdout()),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&diagnosis)?),
     };
     super::print(&output)?;
@@ -283,7 +285,7 @@ fn read(arguments: &Arguments) -> anyhow::Result<Read> {
     let given = arguments.namespace.as_deref();
     if !arguments.cluster.is_empty() {
         arguments.access.ensure_unused(OF_CLUSTERS)?;
-        let (cluster, workloads) = files::read(&arguments.cluster, &mut |_| {})?;
+        let (cluster, workloads) = files::read(&arguments.cluster, &mut settle::complete)?;
         let namespace = given.unwrap_or("default").to_owned();
         return Ok(Read { cluster, policy: policy.unwrap_or_default(), workloads, namespace });
     }

@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use super::check::{self, Sources};
 use super::live::{Access, parse_namespace};
+use super::page::Painter;
 use super::plan::settle;
 use super::print_notice;
 use super::progress::Progress;
@@ -129,8 +130,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             let is_terminal = io::stdout().is_terminal();
             let size = terminal_size::terminal_size().filter(|_| is_terminal);
             let columns = size.map_or(COLUMNS, |(width, _)| usize::from(width.0));
-            let choice = anstream::AutoStream::choice(&io::stdout());
-            text::format(&map, columns, is_terminal && choice != anstream::ColorChoice::Never)
+            text::format(&map, columns, Painter::of_stdout())
         }
         Format::Svg => svg::write(&scene::Scene::new(&map))?,
         Format::Html => html::write(&map)?,

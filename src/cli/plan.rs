@@ -18,6 +18,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::input::{self, Problems};
 use super::live::{self, Access, parse_namespace};
+use super::page::Painter;
 use super::report::{self, Planned};
 use super::{print_notice, yaml};
 use crate::admission::Decision;
@@ -193,8 +194,10 @@ fn print_planned(
     let assumed: Vec<(String, String)> =
         planned.iter().flat_map(|planned| planned.preview.assumed.iter().cloned()).collect();
     // A name that depends on a UID which does not exist yet means nothing to people.
-    let name_assumed = |text: String| {
-        assumed.iter().fold(text, |text, (name, of)| text.replace(name, &format!("<hash of {of}>")))
+    let name_assumed = |text: String, show: fn(&str) -> String| {
+        assumed
+            .iter()
+            .fold(text, |text, (name, of)| text.replace(name, &show(&format!("<hash of {of}>"))))
     };
     if matches!(format, Format::Yaml | Format::Patch) {
         for planned in &mut planned {
@@ -210,11 +213,12 @@ fn print_planned(
     }
     let output = match format {
         Format::Text => {
-            super::escape_for_terminal(&name_assumed(report::format_text(&planned, wholes, others)))
+            let text = report::format_text(&planned, wholes, others, Painter::of_stdout());
+            name_assumed(text, super::escape_for_terminal)
         }
         Format::Json => {
             let list = serde_json::to_string_pretty(&report::build_list(&planned, wholes))?;
-            format!("{}\n", name_assumed(list))
+            format!("{}\n", name_assumed(list, str::to_owned))
         }
         Format::Yaml => yaml::write(&apply_patches(documents, &planned)?)?,
         Format::Patch => {

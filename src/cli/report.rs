@@ -1,9 +1,11 @@
 //! Formats a plan, for people and for programs.
 
+use anstyle::Style;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::input::Item;
+use super::page::{BAD, DOUBT, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names};
 use crate::admission::{Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
 use crate::systems::exclusion::IGNORE;
@@ -37,6 +39,16 @@ impl Planned<'_> {
     pub(super) fn is_unknown(&self) -> bool {
         let is_answered = !matches!(self.decision, Decision::Refuse(_));
         self.unplayed.as_ref().is_some_and(|path| path.is_empty() || !is_answered)
+    }
+
+    /// Whether its pod would be admitted by this plan, and waits.
+    fn waits_now(&self) -> bool {
+        self.preview.waits.is_some() && self.decision.outcome() == "placed" && !self.is_unknown()
+    }
+
+    /// The path to the template among those of the object; `None`: it is where it always is.
+    fn path(&self) -> Option<&str> {
+        self.unplayed.as_deref().filter(|path| !matches!(*path, "" | "spec.template"))
     }
 
     /// Why the answer is not known, or may be another one, and what to do.
@@ -75,6 +87,9 @@ struct Entry<'p> {
     patch: &'p [Value],
     intents: Vec<PlannedIntent<'p>>,
     findings: Vec<PlannedFinding<'p>>,
+    /// Why its pod waits once it is admitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<&'p str>,
     /// The path to the template, in an object whose controller is not played.
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<&'p str>,
@@ -140,6 +155,7 @@ fn build_entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
         patch: &planned.patch,
         intents: intents.collect(),
         findings: findings.collect(),
+        waits: planned.preview.waits.as_deref(),
         template: planned.unplayed.as_deref().filter(|path| !path.is_empty()),
         unknown: planned.doubt().filter(|_| planned.is_unknown()),
         fields: &planned.preview.fields,
@@ -182,7 +198,7 @@ pub(super) fn build_patches<'p>(planned: &'p [Planned<'_>]) -> Vec<Patched<'p>> 
 
 /// The refusals and warnings of an object, for standard error beside output for programs.
 pub(super) fn format_remarks(planned: &Planned<'_>) -> Vec<String> {
-    let object = object(planned);
+    let object = object(planned, &planned.name);
     let mut remarks = Vec::new();
     if let Decision::Refuse(refusal) = &planned.decision {
         let refusals = refusal.findings.iter().map(|finding| {
@@ -211,89 +227,138 @@ pub(super) fn format_problem(whole: &Whole) -> Option<String> {
     Some(format!("{} {}/{}: does not start: {problem}", whole.kind, whole.namespace, whole.name))
 }
 
-/// `plan -o text`: the plan for people.
-pub(super) fn format_text(planned: &[Planned<'_>], wholes: &[Whole], others: usize) -> String {
-    let mut text = String::new();
-    for planned in planned {
-        write_planned(planned, &mut text);
+/// `plan -o text`: the plan for people. Objects of one kind with equal plans are put together.
+pub(super) fn format_text(
+    planned: &[Planned<'_>],
+    wholes: &[Whole],
+    others: usize,
+    painter: Painter,
+) -> String {
+    let mut page = Page::new(painter);
+    let blocks = planned.iter().map(|planned| {
+        let (verdict, style) = judge(planned);
+        let mut body = Page::new(painter);
+        body.push(": ").paint(style, &verdict).push("\n");
+        write_body(planned, &mut body);
+        let (kind, namespace) = (&planned.item.kind, &planned.namespace);
+        // A path is of one object.
+        let path = planned.path().map(|path| format!("{} {path}", planned.name));
+        let text = format!("{kind} {namespace} {}{}", path.unwrap_or_default(), body.as_str());
+        (planned.name.clone(), text, (planned, body))
+    });
+    for (names, (planned, body)) in collapse(blocks) {
+        page.paint(TITLE, &object(planned, &join_names(&names))).append(&body);
     }
-    for Whole { kind, namespace, name, text: lines, .. } in wholes {
-        text.push_str(&format!("{kind} {namespace}/{name}:\n"));
-        for line in lines {
-            text.push_str(&format!("  {line}\n"));
+    for Whole { kind, namespace, name, text, problem, .. } in wholes {
+        page.paint(TITLE, &format!("{kind} {namespace}/{name}")).push(":\n");
+        for (index, line) in text.iter().enumerate() {
+            match problem {
+                Some(_) if index == 0 => page.push("  ").paint(BAD, line).push("\n"),
+                _ => page.line(&format!("  {line}")),
+            };
         }
     }
     if !planned.is_empty() {
-        text.push('\n');
+        page.push("\n");
     }
-    text.push_str(&counts(planned, others));
-    text
+    page.push(&counts(planned, others));
+    page.as_str().to_owned()
 }
 
-fn write_planned(planned: &Planned<'_>, text: &mut String) {
-    let Preview { verdict, text: below, .. } = &planned.preview;
-    if let Some(verdict) = verdict {
-        let verdict = match &planned.decision {
-            Decision::Refuse(refusal) => {
-                format!("refused ({}): one of its pods is refused", refusal.code())
+/// The decision on an object in a few words, and their style.
+fn judge(planned: &Planned<'_>) -> (String, Style) {
+    let verdict = planned.preview.verdict.as_ref();
+    match &planned.decision {
+        Decision::Refuse(refusal) if verdict.is_some() => {
+            (format!("refused ({}): one of its pods is refused", refusal.code()), BAD)
+        }
+        Decision::Refuse(refusal) if planned.is_unknown() => (refused(planned, refusal), DOUBT),
+        Decision::Refuse(refusal) => (refused(planned, refusal), BAD),
+        Decision::Pass(pass @ (Pass::ExcludedNamespace | Pass::Ignored)) => {
+            (describe_pass(*pass), Style::new())
+        }
+        decision => {
+            let style = match decision {
+                _ if planned.is_unknown() => DOUBT,
+                Decision::Admit(_) | Decision::Pass(Pass::Valid) => GOOD,
+                _ => Style::new(),
+            };
+            match verdict {
+                Some(verdict) => (verdict.clone(), style),
+                None => judge_pod(planned, style),
             }
-            Decision::Pass(pass @ (Pass::ExcludedNamespace | Pass::Ignored)) => {
-                describe_pass(*pass)
-            }
-            _ => verdict.clone(),
-        };
-        text.push_str(&format!("{}: {verdict}\n{below}", object(planned)));
-        text.extend(planned.doubt().map(|doubt| format!("  {doubt}\n")));
-        return;
+        }
     }
+}
+
+/// The decision on a pod that is not refused. `style` is that of one which gets what it asks for.
+fn judge_pod(planned: &Planned<'_>, style: Style) -> (String, Style) {
     let verdict = match &planned.decision {
         Decision::Pass(Pass::Valid) if planned.preview.is_unready => "accepted".to_owned(),
         Decision::Pass(pass) => describe_pass(*pass),
         Decision::Admit(admission) if !admission.findings.is_empty() => {
-            "admitted, not placed (the policy only warns)".to_owned()
+            return ("admitted, not placed (the policy only warns)".to_owned(), DOUBT);
         }
         Decision::Admit(admission) => {
-            match (admission.patch.is_empty(), admission.intents.is_empty()) {
-                (false, false) => "placed".to_owned(),
-                (false, true) => {
-                    "placed: nothing constrains its node, only its record changes".to_owned()
-                }
-                (true, false) => "unchanged: it has all of this".to_owned(),
+            let verdict = match (admission.patch.is_empty(), admission.intents.is_empty()) {
+                (false, false) if planned.preview.waits.is_some() => "admitted",
+                (false, false) => "placed",
+                (false, true) => "placed: nothing constrains its node, only its record changes",
+                (true, false) => "unchanged: it has all of this",
                 (true, true) if planned.preview.unknown.is_some() => {
-                    "unchanged, as far as is known here".to_owned()
+                    "unchanged, as far as is known here"
                 }
-                (true, true) => "unchanged: there is nothing to add".to_owned(),
+                (true, true) => "unchanged: there is nothing to add",
+            };
+            if let Some(why) = &planned.preview.waits {
+                return (format!("{verdict}, waits: {why}"), DOUBT);
             }
+            verdict.to_owned()
         }
-        Decision::Refuse(refusal) => refused(planned, refusal),
-        Decision::Wait { .. } => "waits".to_owned(),
+        _ => "waits".to_owned(),
     };
-    let mut lines = vec![format!("{}: {verdict}", object(planned))];
-    if let Decision::Admit(admission) = &planned.decision {
+    (verdict, style)
+}
+
+/// Writes what is below the line that names the object.
+fn write_body(planned: &Planned<'_>, page: &mut Page) {
+    let Preview { verdict, text: below, .. } = &planned.preview;
+    let of_pod = verdict.is_none();
+    if let (true, Decision::Admit(admission)) = (of_pod, &planned.decision) {
         let mark = if admission.patch.is_empty() { '=' } else { '+' };
         let mut why = "";
         for intent in &admission.intents {
             if intent.why != why {
                 why = &intent.why;
-                lines.push(format!("  {why}"));
+                page.push(&format!("  {why}\n"));
             }
-            lines.push(format!("    {mark} {}", intent.change));
+            page.push(&format!("    {mark} {}\n", intent.change));
         }
     }
-    lines.extend(planned.preview.text.lines().map(ToOwned::to_owned));
-    for finding in findings(&planned.decision) {
-        lines.push(format!("  {}: {}: {}", finding.reason, finding.subject, finding.problem));
-        lines.push(format!("    {}", finding.remedy));
-    }
-    lines.extend(planned.preview.unknown.iter().map(|unknown| format!("  {unknown}")));
-    lines.extend(planned.hint.iter().map(|hint| format!("  {hint}")));
+    below.lines().for_each(|line| {
+        page.line(line);
+    });
     // Without keys it is a pod like any other, whoever makes it.
-    let doubt = planned.doubt().filter(|_| !matches!(planned.decision, Decision::Pass(_)));
-    lines.extend(doubt.map(|doubt| format!("  {doubt}")));
-    lines.extend(warnings(planned).map(|warning| format!("  warning: {}", warning.as_str())));
-    for line in lines {
-        text.push_str(&line);
-        text.push('\n');
+    let is_doubted = !of_pod || !matches!(planned.decision, Decision::Pass(_));
+    let doubt = planned.doubt().filter(|_| is_doubted);
+    if of_pod {
+        for finding in findings(&planned.decision) {
+            let problem = format!("{}: {}: {}", finding.reason, finding.subject, finding.problem);
+            page.push("  ").paint(BAD, &problem).push("\n");
+            page.push("    ").paint(REMEDY, &finding.remedy).push("\n");
+        }
+        let notes = planned.preview.unknown.iter().chain(&planned.hint);
+        notes.for_each(|note| {
+            page.push(&format!("  {note}\n"));
+        });
+    }
+    if let Some(doubt) = doubt {
+        page.push("  ").paint(DOUBT, &doubt).push("\n");
+    }
+    if of_pod {
+        warnings(planned).for_each(|warning| {
+            page.line(&format!("  warning: {}", warning.as_str()));
+        });
     }
 }
 
@@ -327,8 +392,10 @@ fn counts(planned: &[Planned<'_>], others: usize) -> String {
     let is_accepted =
         |planned: &&Planned<'_>| matches!(planned.decision, Decision::Pass(Pass::Valid));
     let accepted = planned.iter().filter(is_accepted).count();
+    let waits = planned.iter().filter(|planned| planned.waits_now()).count();
     let parts: Vec<String> = [
-        (outcome(&["placed"]), "placed"),
+        (outcome(&["placed"]) - waits, "placed"),
+        (waits, "admitted, waiting"),
         (accepted, "accepted"),
         (outcome(&["unchanged", "passed"]) - accepted, "unchanged"),
         (outcome(&["unplaced"]), "admitted without placement"),
@@ -351,12 +418,10 @@ fn counts(planned: &[Planned<'_>], others: usize) -> String {
     }
 }
 
-fn object(planned: &Planned<'_>) -> String {
-    let object = format!("{} {}/{}", planned.item.kind, planned.namespace, planned.name);
-    match planned.unplayed.as_deref() {
-        None | Some("" | "spec.template") => object,
-        Some(path) => format!("{object}, {path}"),
-    }
+/// Names an object, or several of its kind.
+fn object(planned: &Planned<'_>, names: &str) -> String {
+    let object = format!("{} {}/{names}", planned.item.kind, planned.namespace);
+    planned.path().map_or(object.clone(), |path| format!("{object}, {path}"))
 }
 
 /// The message of a refusal, or of an object that is admitted but not placed.

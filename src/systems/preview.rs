@@ -92,6 +92,8 @@ pub(crate) struct Explanation {
 pub(crate) struct Explained {
     /// Lines for people, indented; each ends with a line feed.
     pub(crate) text: String,
+    /// Why the pod waits behind a gate of stowplan.
+    pub(crate) waits: Option<String>,
     /// Fields for programs.
     pub(crate) fields: Map<String, Value>,
 }
@@ -150,6 +152,8 @@ pub struct Preview {
     pub text: String,
     /// Further fields for programs.
     pub fields: Map<String, Value>,
+    /// Why its pod waits behind a gate of stowplan, once it is admitted.
+    pub waits: Option<String>,
     /// Whether the object is accepted and yet not ready, as `text` explains.
     pub is_unready: bool,
     /// Unknown facts that could change the decision.

@@ -15,6 +15,8 @@ mod review;
 mod check_installation;
 /// `check` of a cluster.
 mod check_live;
+/// Colours, in all commands that have them.
+mod colours;
 /// `map`: empty, strange and large input.
 mod map_input;
 /// `map`: the situations of the documents, in all forms.

@@ -25,8 +25,9 @@ use tokio::time::{Instant, sleep};
 
 use super::Format;
 use crate::cli::live::Access;
+use crate::cli::page::Painter;
 use crate::cli::progress::Progress;
-use crate::cli::{block_on, escape_for_terminal, print, print_notice};
+use crate::cli::{block_on, print, print_notice};
 use crate::systems::SYSTEMS;
 use crate::systems::check::installation::{Installed, Item, State};
 use facts::Facts;
@@ -77,7 +78,7 @@ pub(super) fn run(options: &Options<'_>) -> anyhow::Result<ExitCode> {
     })??;
     drop(progress);
     let output = match options.output {
-        Format::Text => escape_for_terminal(&text::format(&report)),
+        Format::Text => text::format(&report, Painter::of_stdout()),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
     };
     print(&output)?;

@@ -1,44 +1,45 @@
 //! Formats a diagnosis for people.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+
+use serde_json::json;
 
 use super::namespace;
+use crate::cli::page::{BAD, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names};
 use crate::systems::check::words::counted;
 use crate::systems::check::{Diagnosis, Obstacle};
 
 /// Formats a diagnosis for people.
-pub(super) fn format(diagnosis: &Diagnosis) -> String {
-    let mut text = String::new();
+pub(super) fn format(diagnosis: &Diagnosis, painter: Painter) -> String {
+    let mut page = Page::new(painter);
     match diagnosis.kind {
-        namespace::KIND => write_namespace(&mut text, diagnosis),
+        namespace::KIND => write_namespace(&mut page, diagnosis),
         namespace::ALL => {
             for namespace in &diagnosis.parts {
-                write_namespace(&mut text, namespace);
+                write_namespace(&mut page, namespace);
             }
             let waiting = diagnosis.parts.iter().filter(|part| part.has_obstacle()).count();
             let total = counted(diagnosis.parts.len(), "namespace");
-            let _ = writeln!(text, "{total}, {waiting} with an obstacle");
+            page.push(&format!("{total}, {waiting} with an obstacle\n"));
         }
-        _ => write(&mut text, diagnosis, "", false),
+        _ => write(&mut page, diagnosis, &diagnosis.name, "", false),
     }
-    text
+    page.as_str().to_owned()
 }
 
 /// Writes a summary, then the objects with an obstacle; the others are only counted.
-fn write_namespace(text: &mut String, diagnosis: &Diagnosis) {
+fn write_namespace(page: &mut Page, diagnosis: &Diagnosis) {
     let (waiting, fine): (Vec<&Diagnosis>, Vec<&Diagnosis>) =
         diagnosis.parts.iter().partition(|part| part.has_obstacle());
     let summary = match (waiting.len(), fine.len()) {
-        (0, 0) => "nothing to check".to_owned(),
+        (0, 0) if diagnosis.obstacles.is_empty() => "nothing to check".to_owned(),
         (waiting, fine) => {
             format!("{} with an obstacle, {fine} without", counted(waiting, "object"))
         }
     };
-    let _ = writeln!(text, "Namespace {}: {summary}", diagnosis.name);
-    for part in waiting {
-        write(text, part, "  ", true);
-    }
+    page.paint(TITLE, &format!("Namespace {}", diagnosis.name)).push(&format!(": {summary}\n"));
+    write_obstacles(page, diagnosis, "");
+    write_parts(page, &waiting, "  ", true);
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for part in fine {
         *counts.entry(part.kind).or_default() += 1;
@@ -46,48 +47,73 @@ fn write_namespace(text: &mut String, diagnosis: &Diagnosis) {
     let counts: Vec<String> =
         counts.into_iter().map(|(kind, count)| counted(count, kind)).collect();
     if !counts.is_empty() {
-        let _ = writeln!(text, "  without an obstacle: {}", counts.join(", "));
+        page.push(&format!("  without an obstacle: {}\n", counts.join(", ")));
     }
 }
 
-/// Writes a diagnosis and its parts, those with an obstacle first; `brief`: no others.
-fn write(text: &mut String, diagnosis: &Diagnosis, indent: &str, brief: bool) {
-    let Diagnosis { kind, namespace, name, .. } = diagnosis;
-    let slash = if namespace.is_empty() { "" } else { "/" };
-    let _ = writeln!(text, "{indent}{kind} {namespace}{slash}{name}");
-    let mut row = |title: &str, rows: &[String]| {
-        for (index, row) in rows.iter().enumerate() {
-            let title = if index == 0 { title } else { "" };
-            let _ = writeln!(text, "{indent}  {title:<10} {row}");
-        }
-    };
-    row("placed", &diagnosis.placed);
-    row("asked", &diagnosis.asked);
-    row("decided", &diagnosis.decided);
-    row("scheduler", diagnosis.scheduler.as_slice());
-    row("autoscaler", diagnosis.autoscaler.as_slice());
+/// Writes diagnoses, each of those that are equal but for the names once.
+fn write_parts(page: &mut Page, parts: &[&Diagnosis], indent: &str, brief: bool) {
+    let parts = parts.iter().map(|part| (part.name.clone(), describe(part), *part));
+    for (names, part) in collapse(parts) {
+        write(page, part, &join_names(&names), indent, brief);
+    }
+}
+
+/// All of a diagnosis by which it may differ from others: not the time of the scheduler's message.
+fn describe(diagnosis: &Diagnosis) -> String {
+    let mut value = json!(diagnosis);
+    if let Some((_, message)) = diagnosis.scheduler.as_ref().and_then(|says| says.split_once(": "))
+    {
+        value["scheduler"] = message.into();
+    }
+    value.to_string()
+}
+
+/// Writes rows with a title in front of the first.
+fn write_rows(page: &mut Page, indent: &str, title: &str, rows: &[String]) {
+    for (index, row) in rows.iter().enumerate() {
+        let title = if index == 0 { title } else { "" };
+        page.push(&format!("{indent}  {title:<10} {row}\n"));
+    }
+}
+
+fn write_obstacles(page: &mut Page, diagnosis: &Diagnosis, indent: &str) {
     for Obstacle { what, remedy } in &diagnosis.obstacles {
-        row("obstacle", std::slice::from_ref(what));
+        page.push(indent).paint(BAD, &format!("  {:<10} {what}", "obstacle")).push("\n");
         if !remedy.is_empty() {
-            row("remedy", std::slice::from_ref(remedy));
+            page.push(indent).paint(REMEDY, &format!("  {:<10} {remedy}", "remedy")).push("\n");
         }
     }
+}
+
+/// Writes a diagnosis and its parts, those with an obstacle first; `brief`: no others. `names` are
+/// those of the object and of all that are equal.
+fn write(page: &mut Page, diagnosis: &Diagnosis, names: &str, indent: &str, brief: bool) {
+    let Diagnosis { kind, namespace, .. } = diagnosis;
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    page.push(indent).paint(TITLE, &format!("{kind} {namespace}{slash}{names}")).push("\n");
+    write_rows(page, indent, "placed", &diagnosis.placed);
+    write_rows(page, indent, "asked", &diagnosis.asked);
+    write_rows(page, indent, "decided", &diagnosis.decided);
+    write_rows(page, indent, "scheduler", diagnosis.scheduler.as_slice());
+    write_rows(page, indent, "autoscaler", diagnosis.autoscaler.as_slice());
+    write_obstacles(page, diagnosis, indent);
     // A part may wait for an obstacle that is reported elsewhere: "none" would mislead.
     let is_part = indent.len() > 2 || (!indent.is_empty() && !diagnosis.has_obstacle());
     let waits = is_part && diagnosis.kind == "Pod" && diagnosis.placed.is_empty();
     if !diagnosis.has_obstacle() && !waits {
-        row("obstacle", &["none".to_owned()]);
+        page.push(indent).paint(GOOD, &format!("  {:<10} none", "obstacle")).push("\n");
     }
     let pods = diagnosis.parts.iter().filter(|part| part.kind == "Pod");
     let (total, waiting) = (pods.clone().count(), pods.filter(|pod| pod.has_obstacle()).count());
     if total > 1 {
-        row("pods", &[format!("{total}, {waiting} with an obstacle")]);
+        write_rows(page, indent, "pods", &[format!("{total}, {waiting} with an obstacle")]);
     }
     let inner = format!("{indent}  ");
     let (waiting, fine): (Vec<&Diagnosis>, Vec<&Diagnosis>) =
         diagnosis.parts.iter().partition(|part| part.has_obstacle());
-    let fine = fine.into_iter().filter(|_| !brief);
-    for part in waiting.into_iter().chain(fine) {
-        write(text, part, &inner, brief);
+    write_parts(page, &waiting, &inner, brief);
+    if !brief {
+        write_parts(page, &fine, &inner, brief);
     }
 }

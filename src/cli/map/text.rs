@@ -1,11 +1,12 @@
 //! Writes a map for terminals: a line for each group, then each node with its pods, then what waits.
 
-use anstyle::{Ansi256Color, Effects, Style};
+use anstyle::{Ansi256Color, Style};
 
 use super::ink::Ink;
 use super::lines::{columns, counted, fit, fit_name, number, wrap};
 use super::scene::{count, describe, is_by_zone, name_objects, why};
 use super::zones::{Zone, find_zones};
+use crate::cli::page::{BAD, Painter, REMEDY, TITLE};
 use crate::systems::map::{Map, MapCell, MapNode, MapPod, MapReserved};
 
 /// The fewest columns for which lines are made.
@@ -21,7 +22,7 @@ const LONGEST_POD: usize = 36;
 struct Writer<'m> {
     map: &'m Map,
     width: usize,
-    coloured: bool,
+    painter: Painter,
     text: String,
 }
 
@@ -32,9 +33,9 @@ struct Token {
 }
 
 /// The text form for so many columns.
-pub(super) fn format(map: &Map, width: usize, coloured: bool) -> String {
+pub(super) fn format(map: &Map, width: usize, painter: Painter) -> String {
     let width = width.max(NARROWEST);
-    let mut writer = Writer { map, width, coloured, text: String::new() };
+    let mut writer = Writer { map, width, painter, text: String::new() };
     writer.line(&describe(map));
     writer.write_groups();
     match is_by_zone(map) {
@@ -52,17 +53,9 @@ impl Writer<'_> {
     }
 
     fn title(&mut self, title: &str) {
-        let bold = Style::new().effects(Effects::BOLD);
-        let title = self.paint(title, bold);
+        let title = self.painter.paint(TITLE, title);
         self.line("");
         self.line(&title);
-    }
-
-    fn paint(&self, text: &str, style: Style) -> String {
-        match self.coloured {
-            true => format!("{style}{text}{style:#}"),
-            false => text.to_owned(),
-        }
     }
 
     fn style_of(group: usize) -> Style {
@@ -76,7 +69,8 @@ impl Writer<'_> {
         self.title("Groups");
         let widest = self.map.groups.iter().map(|group| group.mark.len()).max().unwrap_or(1);
         for (index, group) in self.map.groups.iter().enumerate() {
-            let mark = self.paint(&format!("{:<widest$}", group.mark), Self::style_of(index));
+            let mark =
+                self.painter.paint(Self::style_of(index), &format!("{:<widest$}", group.mark));
             let detail = match group.detail.as_str() {
                 "" => String::new(),
                 detail => format!(" ({detail})"),
@@ -109,7 +103,10 @@ impl Writer<'_> {
                     [group.unwrap_or_default(), &badge.label].join(" ").trim().to_owned()
                 }))
                 .collect();
-            let lines = wrap(&about.join(" · "), self.width - indent, 3);
+            let lines = match about.join(" · ") {
+                about if about.is_empty() => Vec::new(),
+                about => wrap(&about, self.width - indent, 3),
+            };
             let mut first = Some(format!("  {name}{pad}  "));
             let mut begin = || first.take().unwrap_or_else(|| " ".repeat(indent));
             let mut out: Vec<String> =
@@ -143,7 +140,7 @@ impl Writer<'_> {
         let warning = if pod.has_obstacle { "!" } else { "" };
         let width = columns(mark) + 1 + columns(&name) + warning.len();
         let mark = match pod.group() {
-            Some(group) => self.paint(mark, Self::style_of(group)),
+            Some(group) => self.painter.paint(Self::style_of(group), mark),
             None => mark.to_owned(),
         };
         Token { text: format!("{mark} {name}{warning}"), columns: width }
@@ -153,7 +150,7 @@ impl Writer<'_> {
         let mark = &self.map.groups[reserved.group].mark;
         let name = fit_name(&reserved.label, LONGEST_POD);
         let width = columns(mark) + columns(&name) + 3;
-        let mark = self.paint(mark, Self::style_of(reserved.group));
+        let mark = self.painter.paint(Self::style_of(reserved.group), mark);
         Token { text: format!("{mark} [{name}]"), columns: width }
     }
 
@@ -209,7 +206,7 @@ impl Writer<'_> {
                 };
                 let text = format!("{}{reserved}", number(counts.pods));
                 let width = columns(mark) + 1 + columns(&text);
-                let mark = self.paint(mark, Self::style_of(*group));
+                let mark = self.painter.paint(Self::style_of(*group), mark);
                 Token { text: format!("{mark} {text}"), columns: width }
             })
             .collect();
@@ -236,13 +233,13 @@ impl Writer<'_> {
             let mark = waiting.group.map_or("·", |group| &self.map.groups[group].mark);
             let pad = " ".repeat(widest.saturating_sub(columns(mark)));
             let mark = match waiting.group {
-                Some(group) => self.paint(mark, Self::style_of(group)),
+                Some(group) => self.painter.paint(Self::style_of(group), mark),
                 None => mark.to_owned(),
             };
             self.line(&format!("  {mark}{pad}  {}", name_objects(waiting, room)));
             let indent = " ".repeat(widest + 4);
             for line in wrap(&why(waiting), room, 4) {
-                self.line(&format!("{indent}{line}"));
+                self.line(&format!("{indent}{}", self.painter.paint(BAD, &line)));
             }
             let says = waiting.autoscaler.iter().map(|says| format!("autoscaler {says}"));
             for line in says.flat_map(|says| wrap(&says, room, 4)) {
@@ -253,7 +250,7 @@ impl Writer<'_> {
                 remedy => wrap(&format!("→ {remedy}"), room, 4),
             };
             for line in remedy {
-                self.line(&format!("{indent}{line}"));
+                self.line(&format!("{indent}{}", self.painter.paint(REMEDY, &line)));
             }
         }
     }

@@ -416,7 +416,9 @@ impl Planner<'_> {
                 let name = pod.name().clone();
                 view.apply(pod);
                 let explained = systems::explain(view, self.policy, &name);
-                (preview.text, preview.fields) = (explained.text, explained.fields);
+                preview.text = explained.text;
+                preview.waits = explained.waits;
+                preview.fields = explained.fields;
             }
         }
         if !pointer.is_empty() && !matches!(decision, Decision::Refuse(_)) {

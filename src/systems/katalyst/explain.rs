@@ -37,12 +37,12 @@ fn explain(view: &View, policy: &Policy, name: &Name) -> Option<Explained> {
     let shown = Shown::new(view, &policy.katalyst, pod);
     let mut text = String::new();
     let waits = shown.feasible() == 0 && policy.katalyst.mode == KatalystMode::Enforced;
-    let waits = waits.then(|| "it waits until a NUMA node is feasible".to_owned());
-    for line in shown.lines().into_iter().chain(waits).chain(first_pod(&policy.katalyst, pod)) {
+    let waits = waits.then(|| "no NUMA node is feasible".to_owned());
+    for line in shown.lines().into_iter().chain(first_pod(&policy.katalyst, pod)) {
         text.push_str(&format!("  {line}\n"));
     }
     let fields = Map::from_iter([("numa".to_owned(), json!(shown))]);
-    Some(Explained { text, fields })
+    Some(Explained { text, waits, fields })
 }
 
 /// What a pod has to know whose affinity selects the pod itself.

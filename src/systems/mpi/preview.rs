@@ -63,7 +63,7 @@ fn preview(cluster: &Cluster<'_>, view: &View, policy: &Policy, now: Timestamp) 
         text.push(
             match (cluster.launcher(), hosts.iter().filter(|host| host.port.is_some()).count()) {
                 (None, workers) => format!(
-                    "{} without a launcher: no workload here has {ROLE}: launcher",
+                    "{} without a launcher: no workload that is admitted here has {ROLE}: launcher",
                     counted(workers, "worker")
                 ),
                 (Some(_), 0) => "the launcher starts at once: it is the only host".to_owned(),

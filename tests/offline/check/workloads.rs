@@ -52,6 +52,37 @@ fn the_pods_of_a_workload_are_its_parts() {
 }
 
 #[test]
+fn pods_that_are_equal_but_for_their_names_share_a_block() {
+    let mut found = Findings::default();
+    let mut pods: Vec<Value> = (0..7)
+        .map(|number| {
+            let name = format!("w-{number}");
+            let mut pod = owned(waiting(&name, &Value::Null), "StatefulSet", "w");
+            let since = format!("2026-01-01T00:00:0{number}Z");
+            pod["status"]["conditions"][0]["lastTransitionTime"] = since.into();
+            pod
+        })
+        .collect();
+    let host = json!({"metadata": {"annotations": {"streams.ibm.com/host": "n1"}}});
+    pods[2] = with(pods[2].clone(), &host);
+    pods.push(node("n1"));
+    pods.push(owned(running("w-7", "n1", json!({})), "StatefulSet", "w"));
+    let ended = json!({"status": {"phase": "Succeeded"}});
+    for name in ["w-8", "w-9"] {
+        pods.push(with(owned(running(name, "n1", json!({})), "StatefulSet", "w"), &ended));
+    }
+    found.show("the pods of a workload", &pods, "statefulset/w");
+    pods.truncate(8);
+    pods.iter_mut().for_each(|pod| pod["metadata"]["ownerReferences"] = json!([]));
+    found.show("the pods of a namespace", &pods, "-n default");
+    let member = json!({"base": "group-pod", "metadata": {"name": "a", "uid": "a"},
+        "spec": {"nodeName": "n1"}, "status": {"phase": "Succeeded"}});
+    let group = json!([{"base": "node"}, {"base": "native-set"}, member]);
+    found.show("a member that has ended", &situations::objects(group), "group/nightly");
+    found.compare("equal_pods");
+}
+
+#[test]
 fn a_node_shows_its_obstacles_and_its_pools() {
     let mut found = Findings::default();
     let pool = pool(
@@ -108,7 +139,7 @@ fn an_opt_out_that_is_an_annotation_of_a_namespace_is_reported() {
             "metadata": {"name": "n", (field): {"stowplan.dev/ignore": "true"}}})
     };
     for field in ["annotations", "labels"] {
-        found.add(field, &[namespace(field)], "-n n").add(field, &[namespace(field)], "-A");
+        found.add(field, &[namespace(field)], "-n n").show(field, &[namespace(field)], "-A");
     }
     found.compare("opt_out");
 }

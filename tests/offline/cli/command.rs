@@ -135,6 +135,16 @@ impl Folder {
 
 /// `stowplan` with these words, in this folder.
 pub(crate) fn run_in(folder: &Path, words: &str, stdin: &[u8]) -> Output {
+    run_with(folder, words, stdin, &[])
+}
+
+/// `stowplan` with these words, in this folder, and with these variables.
+pub(crate) fn run_with(
+    folder: &Path,
+    words: &str,
+    stdin: &[u8],
+    variables: &[(&str, &str)],
+) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
         .args(words.split_whitespace())
         .current_dir(folder)
@@ -142,6 +152,8 @@ pub(crate) fn run_in(folder: &Path, words: &str, stdin: &[u8]) -> Output {
         .env_remove("KUBECONFIG")
         .env_remove("KUBERNETES_SERVICE_HOST")
         .env("HOME", folder)
+        .env_remove("CLICOLOR_FORCE")
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -420,7 +420,10 @@ fn the_report_in_the_documents_is_as_printed() {
     lease.state = ControllerState::Stopped;
     lease.lease = Some(read(lease_of_c1("23:50:00")));
     facts.trial = None;
-    let printed = format!("$ stowplan check\n{}", text::format(&diagnose(&facts)));
+    let printed = format!(
+        "$ stowplan check\n{}",
+        text::format(&diagnose(&facts), Painter { is_coloured: false })
+    );
     let page = include_str!("../../../../docs/operations.md");
     assert!(page.contains(&printed), "{printed}");
 }

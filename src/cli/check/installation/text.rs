@@ -1,37 +1,40 @@
 //! Formats the lines about an installation for people.
 
-use std::fmt::Write as _;
+use anstyle::Style;
 
 use super::Report;
+use crate::cli::page::{BAD, DOUBT, GOOD, Page, Painter, REMEDY};
 use crate::systems::check::installation::State;
 use crate::systems::check::words::counted;
 
 /// Formats a report: a line for each finding, with its remedy below, and the counts.
-pub(super) fn format(report: &Report) -> String {
-    let mut text = String::new();
+pub(super) fn format(report: &Report, painter: Painter) -> String {
+    let mut page = Page::new(painter);
     for item in &report.items {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{:<8} {:<22} {}", word(item.state), item.name, item.message);
+        let (word, style) = look(item.state);
+        page.paint(style, &format!("{word:<8}"));
+        page.push(&format!(" {:<22} {}\n", item.name, item.message));
         if !item.remedy.is_empty() {
-            let _ = writeln!(text, "{:<8} {:<22} -> {}", "", "", item.remedy);
+            page.push(&format!("{:<8} {:<22} ", "", ""));
+            page.paint(REMEDY, &format!("-> {}", item.remedy)).push("\n");
         }
     }
     let count = |state| report.items.iter().filter(|item| item.state == state).count();
-    let _ = writeln!(
-        text,
-        "{}, {}, {} unknown",
+    page.push(&format!(
+        "{}, {}, {} unknown\n",
         counted(count(State::Problem), "problem"),
         counted(count(State::Warning), "warning"),
         count(State::Unknown)
-    );
-    text
+    ));
+    page.as_str().to_owned()
 }
 
-fn word(state: State) -> &'static str {
+/// The word for a state, and its style.
+fn look(state: State) -> (&'static str, Style) {
     match state {
-        State::Ok => "ok",
-        State::Unknown => "unknown",
-        State::Warning => "warning",
-        State::Problem => "problem",
+        State::Ok => ("ok", GOOD),
+        State::Unknown => ("unknown", DOUBT),
+        State::Warning => ("warning", DOUBT),
+        State::Problem => ("problem", BAD),
     }
 }

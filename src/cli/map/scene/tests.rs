@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cli::map::layout::{Label, Rect, width_of};
 use crate::cli::map::{html, svg, text};
+use crate::cli::page::Painter;
 use crate::systems::check::{Cluster, Context};
 use crate::systems::policy::Policy;
 
@@ -172,7 +173,7 @@ fn nothing_overlaps_and_texts_of_users_never_become_markup_or_control_a_terminal
             assert!(!document.contains(controls), "{name}");
             assert!(!document.contains(['\u{ffff}', '\u{202e}']), "{name}");
         }
-        let text = text::format(&map, 80, false);
+        let text = text::format(&map, 80, Painter { is_coloured: false });
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{name}");
         let wide: Vec<&str> = text.lines().filter(|line| columns(line) > 80).collect();
         assert!(wide.is_empty(), "{name}: {wide:#?}");
@@ -212,7 +213,11 @@ fn a_reserved_slot_is_drawn_until_its_pod_is_there() {
 /// The text of one node with one pod.
 fn text_of(node: &str, width: usize, coloured: bool) -> String {
     let node_object = json!({"kind": "Node", "metadata": {"name": node}});
-    text::format(&map(&[node_object, pod("p", "j", Some(node))]), width, coloured)
+    text::format(
+        &map(&[node_object, pod("p", "j", Some(node))]),
+        width,
+        Painter { is_coloured: coloured },
+    )
 }
 
 #[test]
