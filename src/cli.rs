@@ -17,6 +17,7 @@ mod crds;
 mod input;
 mod live;
 mod map;
+mod page;
 mod pause;
 mod plan;
 mod policy;

@@ -43,6 +43,9 @@ const UNKNOWN_SUFFIX: &str = "<of the run's UID>";
 #[serde(rename_all = "camelCase")]
 struct Run {
     mode: &'static str,
+    /// Why Tekton makes nothing for the run now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    held: Vec<String>,
     /// The native group of all its pods, by the run's annotation. It then has no groups of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     native_group: Option<String>,
@@ -126,6 +129,7 @@ fn preview_run(
     let has_uid = document.pointer("/metadata/uid").is_some_and(Value::is_string);
     let names = Names::new(groups.as_ref().ok(), &run, has_uid);
     let mut preview = Run {
+        held: tekton::find_holds(document),
         native_group: run.group.as_deref().map(ToOwned::to_owned),
         problem: groups.as_ref().err().map(|bad| bad.finding().to_string()),
         ..Run::default()

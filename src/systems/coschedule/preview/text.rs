@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::systems::check::words::counted;
+
 use super::{Claim, OneNode, Run, Task};
 
 impl Run {
@@ -11,10 +13,13 @@ impl Run {
             return format!("coscheduled with all pods of group {group}");
         }
         let has_tasks = |group: &&OneNode| group.tasks.as_ref().is_none_or(|of| !of.is_empty());
-        match self.groups.iter().filter(has_tasks).count() {
-            0 => "unchanged: its pods may run anywhere".to_owned(),
-            1 => "coscheduled, 1 group".to_owned(),
-            groups => format!("coscheduled, {groups} groups"),
+        let verdict = match self.groups.iter().filter(has_tasks).count() {
+            0 => return "unchanged: its pods may run anywhere".to_owned(),
+            groups => format!("coscheduled, {}", counted(groups, "group")),
+        };
+        match self.conflicts.len() {
+            0 => verdict,
+            conflicts => format!("{verdict}, {}", counted(conflicts, "conflict")),
         }
     }
 
@@ -24,6 +29,7 @@ impl Run {
         let mut line = |indent: usize, line: &str| {
             let _ = writeln!(text, "{:indent$}{line}", "");
         };
+        self.held.iter().for_each(|held| line(2, held));
         if !self.mode.is_empty() {
             line(2, &format!("mode {}", self.mode));
         }
@@ -45,7 +51,7 @@ impl Run {
             group.follows.iter().for_each(|follows| line(4, follows));
             if let Some(pod) = &group.any_pod {
                 let pods = if claims.is_empty() { "any pod" } else { "a pod that uses them" };
-                pod.write(pods, 4, &mut line);
+                pod.write(pods, "as it is", 4, &mut line);
             }
         }
         for Claim { workspace, name, changes, warnings, unknown } in &self.claims {
@@ -76,8 +82,11 @@ impl Run {
                     }
                 }
                 for (names, task) in groups {
-                    let pods = if names.len() == 1 { "pod" } else { "pods" };
-                    task.write(&format!("{pods} of {}", names.join(", ")), 2, &mut line);
+                    let (pods, as_is) = match names.len() {
+                        1 => ("pod", "as it is"),
+                        _ => ("pods", "as they are"),
+                    };
+                    task.write(&format!("{pods} of {}", names.join(", ")), as_is, 2, &mut line);
                 }
             }
         }
@@ -92,11 +101,11 @@ impl Task {
             == (&other.changes, &other.warnings, &other.message)
     }
 
-    /// Writes the changes to `pods`.
-    fn write(&self, pods: &str, indent: usize, line: &mut impl FnMut(usize, &str)) {
+    /// Writes the changes to `pods`; `as_is` says that there are none.
+    fn write(&self, pods: &str, as_is: &str, indent: usize, line: &mut impl FnMut(usize, &str)) {
         match &self.message {
             Some(message) => line(indent, &format!("{pods}: refused: {message}")),
-            None if self.changes.is_empty() => line(indent, &format!("{pods}: as they are")),
+            None if self.changes.is_empty() => line(indent, &format!("{pods}: {as_is}")),
             None => line(indent, &format!("{pods}:")),
         }
         self.changes.iter().for_each(|change| line(indent + 2, &format!("+ {change}")));
