@@ -5,8 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::text::escape;
-pub(crate) use crate::text::quoted;
+pub(crate) use crate::text::{escape, quoted};
 
 /// The check that failed. Checks run in this order, and a refusal leads with its first finding.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]

@@ -40,12 +40,11 @@ use super::{Gate, Outcome, Prefix, System, Traces};
 use crate::kubernetes::label;
 use crate::placement::intent::{Change, Intent};
 use crate::placement::pod::Pod;
-use crate::placement::reason::{Finding, Reason, Warning, quoted, shorten};
+use crate::placement::reason::{Finding, Reason, Warning, escape, quoted, shorten};
 use crate::placement::record;
 use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::policy::Compat;
-use crate::text::escape;
 use crate::view::View;
 use crate::view::resource::STATEFUL_SET;
 

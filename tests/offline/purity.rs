@@ -15,7 +15,7 @@ names*
 kubernetes*
 wire*
 placement* text wire kubernetes
-policy* names
+policy* names text
 api
 view* names kubernetes
 systems* placement view policy api names wire kubernetes
