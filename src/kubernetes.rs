@@ -140,6 +140,48 @@ pub(crate) fn is_finished(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
+/// Whether the message of a 403 says that a right is missing: authorization answers like this. Others are of an
+/// admission step, or of a proxy.
+#[must_use]
+pub(crate) fn is_missing_right(message: &str) -> bool {
+    let rest = message.split_once("forbidden: User \"");
+    rest.is_some_and(|(_, rest)| rest.contains("\" cannot "))
+}
+
+/// Who may have answered a 403 that does not say which right is missing.
+pub(crate) const OTHER_DENIAL: &str =
+    "no right is missing: a proxy on the way, or an admission step, may have answered 403";
+
+/// The answer of a webhook of stowplan in the message of a request that it has denied, at most
+/// [`REFUSAL_BYTES`] of it.
+#[must_use]
+pub(crate) fn own_refusal(message: &str) -> Option<&str> {
+    let (_, answer) = message.split_once(".stowplan.dev\" denied the request: ")?;
+    let answer = answer.strip_prefix("stowplan: ").unwrap_or(answer);
+    Some(answer[..answer.floor_char_boundary(REFUSAL_BYTES)].trim_end())
+}
+
+/// The most that is kept of a refusal.
+const REFUSAL_BYTES: usize = 2048;
+
+/// The label of a Deployment's pods that is the end of their ReplicaSet's name.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// The workload that makes a pod: its kind and name. That of a ReplicaSet with the name of one that a Deployment
+/// makes is the Deployment.
+#[must_use]
+pub(crate) fn workload(metadata: &ObjectMeta) -> Option<(&str, &str)> {
+    let OwnerReference { kind, name, .. } = controller(metadata)?;
+    if kind == "ReplicaSet" {
+        let hash = label(metadata, TEMPLATE_HASH).unwrap_or_default();
+        let deployment = name.strip_suffix(hash).and_then(|rest| rest.strip_suffix('-'));
+        if let Some(deployment) = deployment {
+            return Some(("Deployment", deployment));
+        }
+    }
+    Some((kind, name))
+}
+
 /// The condition of a pod with this type.
 #[must_use]
 pub(crate) fn condition<'p>(pod: &'p Pod, type_: &str) -> Option<&'p PodCondition> {
@@ -177,6 +219,71 @@ mod tests {
             assert_eq!(scheduler_name(&pod), DEFAULT_SCHEDULER);
             assert!(!is_finished(&pod) && condition(&pod, "Ready").is_none());
         }
+    }
+
+    #[test]
+    fn a_refusal_of_stowplan_is_found_in_the_message_of_an_error() {
+        let long = format!("{}é", "x".repeat(REFUSAL_BYTES - 1));
+        let of = |answer: &str| {
+            format!("Error: admission webhook \"pods.stowplan.dev\" denied the request: {answer}")
+        };
+        for (message, expected) in [
+            (of("stowplan: é: no; yes"), Some("é: no; yes")),
+            (of("no"), Some("no")),
+            (of(""), Some("")),
+            (of(&long), Some(&long[..REFUSAL_BYTES - 1])),
+            (of(&"x".repeat(262_144)), Some(&long[..REFUSAL_BYTES - 1])),
+            (String::new(), None),
+            ("admission webhook \"a.example\" denied the request: no".to_owned(), None),
+        ] {
+            let found = own_refusal(&message);
+            match expected {
+                Some(expected) if expected.len() > 9 => {
+                    assert!(found.is_some_and(|found| found.starts_with(expected)), "{message}");
+                    assert!(found.is_some_and(|found| found.len() <= REFUSAL_BYTES));
+                }
+                expected => assert_eq!(found, expected),
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_answer_of_authorization_says_that_a_right_is_missing() {
+        for (message, expected) in [
+            (
+                "pods is forbidden: User \"ann\" cannot list resource \"pods\" in API group \"\" at the cluster scope",
+                true,
+            ),
+            ("forbidden: User \"system:anonymous\" cannot get path \"/metrics\"", true),
+            ("", false),
+            ("resolve_deny: denied destination", false),
+            ("pods \"p\" is forbidden: exceeded quota: q", false),
+            (
+                "admission webhook \"a.example\" denied the request: User \"ann\" cannot do it",
+                false,
+            ),
+        ] {
+            assert_eq!(is_missing_right(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_replica_sets_pod_is_of_the_deployment_whose_hash_it_has() {
+        for (owner, hash, expected) in [
+            (("ReplicaSet", "web-5d4f"), json!("5d4f"), Some(("Deployment", "web"))),
+            (("ReplicaSet", "web-5d4f"), json!("other"), Some(("ReplicaSet", "web-5d4f"))),
+            (("ReplicaSet", "web"), json!(""), Some(("ReplicaSet", "web"))),
+            (("Job", "web-5d4f"), json!("5d4f"), Some(("Job", "web-5d4f"))),
+        ] {
+            let metadata: ObjectMeta = serde_json::from_value(json!({
+                "labels": {TEMPLATE_HASH: hash},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": owner.0, "name": owner.1,
+                    "uid": "u", "controller": true}],
+            }))
+            .unwrap();
+            assert_eq!(workload(&metadata), expected);
+        }
+        assert_eq!(workload(&ObjectMeta::default()), None);
     }
 
     #[test]

@@ -182,7 +182,7 @@ async fn list_for_check(access: &Access, part: &Part<'_>) -> anyhow::Result<Live
         }
     }
     lists.known.insert("Pod".to_owned());
-    lists.list_events().await?.into_iter().for_each(|event| cluster.autoscalers.add(event));
+    lists.list_events().await?.into_iter().for_each(|event| cluster.add_event(event));
     let policy = match part.with_policy {
         true => Some(policy::read(&mut lists).await?),
         false => None,

@@ -41,7 +41,7 @@ pub(super) fn read(
                     serde_json::from_value(object).map(|pod| cluster.add_pod(pod)).err()
                 }
                 ("v1", "Event") => {
-                    serde_json::from_value(object).map(|event| cluster.autoscalers.add(event)).err()
+                    serde_json::from_value(object).map(|event| cluster.add_event(event)).err()
                 }
                 ("coordination.k8s.io/v1", "Lease") => serde_json::from_value(object)
                     .map(|lease| add_lease(&lease, &mut cluster))

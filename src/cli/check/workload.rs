@@ -8,13 +8,13 @@ use crate::admission::Decision;
 use crate::admission::stored::decide_creation;
 use crate::cli::input::Item;
 use crate::cli::template;
-use crate::kubernetes::label;
+use crate::kubernetes::{self, own_refusal};
 use crate::placement::reason::Stage;
 use crate::systems::SYSTEMS;
 use crate::systems::check::words::counted;
 use crate::systems::check::{Context, Diagnosis};
+use crate::view::Name;
 use crate::view::resource::{POD, Resource};
-use crate::view::{Name, Owner};
 
 /// A kind of objects that create pods.
 #[derive(Debug)]
@@ -49,9 +49,6 @@ pub(super) static WORKLOADS: &[Workload] = &[
         count: "/spec/parallelism",
     },
 ];
-
-/// The label of a Deployment's pods that is the end of their ReplicaSet's name.
-const TEMPLATE_HASH: &str = "pod-template-hash";
 
 impl Workload {
     pub(super) fn kind(&self) -> &'static str {
@@ -135,13 +132,7 @@ impl Workload {
 
     /// Whether the object of this name has created a pod.
     fn owns(&self, name: &str, pod: &Pod) -> bool {
-        let Some((kind, owner)) = Owner::of_any(&pod.metadata) else { return false };
-        if *kind == *"ReplicaSet" && self.resource.kind == "Deployment" {
-            let hash = label(&pod.metadata, TEMPLATE_HASH).unwrap_or_default();
-            let deployment = owner.name.strip_suffix(hash).and_then(|rest| rest.strip_suffix('-'));
-            return deployment == Some(name);
-        }
-        *kind == *self.resource.kind && *owner.name == *name
+        kubernetes::workload(&pod.metadata) == Some((self.resource.kind, name))
     }
 }
 
@@ -177,13 +168,29 @@ fn report_template(
         }
     }
     let conditions = document.pointer("/status/conditions").and_then(Value::as_array);
-    let failure = conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition["type"] == "ReplicaFailure" && condition["status"] == "True");
-    if let Some(message) = failure.and_then(|failure| failure["message"].as_str()) {
-        let kind = diagnosis.kind.to_lowercase();
-        let remedy = format!("kubectl describe {kind} {} -n {namespace}", diagnosis.name);
-        diagnosis.report(format!("its pods cannot be created: {message}"), remedy);
+    let holds = |kind: &str| {
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.find(|condition| condition["type"] == kind && condition["status"] == "True")
+    };
+    let key = Name::new(namespace, &diagnosis.name);
+    let uid = document["metadata"]["uid"].as_str();
+    let message = holds("ReplicaFailure")
+        .and_then(|failure| failure["message"].as_str())
+        .or_else(|| cluster.not_created(diagnosis.kind, &key, uid));
+    let Some(message) = message else { return };
+    let kind = diagnosis.kind.to_lowercase();
+    let describe = format!("kubectl describe {kind} {} -n {namespace}", diagnosis.name);
+    match (own_refusal(message), holds("Failed")) {
+        (None, _) => diagnosis.report(format!("its pods cannot be created: {message}"), describe),
+        (Some(refusal), Some(_)) => diagnosis.report(
+            format!("it has failed, and stowplan refused a pod of it: {refusal}"),
+            format!("created now, its pods would be admitted: create the {} again", diagnosis.kind),
+        ),
+        (Some(refusal), None) => diagnosis.report(
+            format!("stowplan refused a pod of it: {refusal}"),
+            format!(
+                "created now, it would be admitted: wait until its controller tries again ({describe})"
+            ),
+        ),
     }
 }

@@ -18,8 +18,10 @@ use serde_json::Value;
 use super::access::Connection;
 use crate::cluster::is_held;
 use crate::controller::lease;
+use crate::kubernetes::{OTHER_DENIAL, is_missing_right};
 use crate::systems::TABLES;
 use crate::systems::check::autoscaler::COMPONENTS;
+use crate::systems::check::cluster::FAILED_CREATE;
 use crate::view::resource::{NODE, POD};
 use crate::view::table::{Definition, Watch};
 use crate::view::{Kind, Object, Scope, TableType, View};
@@ -214,7 +216,7 @@ impl Lists {
             let listed = self.list_pages(&everywhere(), plural, labelled(selector)).await;
             return match listed {
                 // A role in the namespace may allow to read the namespace itself.
-                Err(error) if error.is_forbidden() && kind.resource.kind == NAMESPACE => {
+                Err(error) if error.lacks_right() && kind.resource.kind == NAMESPACE => {
                     let own = everywhere().get(&self.namespace).await.map_err(|_| error)?;
                     self.narrowed.insert(plural);
                     Ok(vec![own])
@@ -224,7 +226,7 @@ impl Lists {
         }
         if (self.all || kind.across_namespaces) && !self.narrowed.contains(plural) {
             match self.list_pages(&everywhere(), plural, labelled(selector)).await {
-                Err(error) if error.is_forbidden() => {
+                Err(error) if error.lacks_right() => {
                     let listed = self.list_own(resource, plural, selector).await;
                     if listed.as_ref().is_err_and(Unlisted::is_forbidden) {
                         return Err(error);
@@ -267,7 +269,7 @@ impl Lists {
             true => {
                 let all = Api::<core::Pod>::all(self.client.clone());
                 match self.list_pages(&all, POD.plural, ListParams::default()).await {
-                    Err(error) if error.is_forbidden() => {
+                    Err(error) if error.lacks_right() => {
                         let listed = self.list_pages(&own, POD.plural, ListParams::default()).await;
                         if listed.is_ok() {
                             self.narrowed.insert(POD.plural);
@@ -339,18 +341,22 @@ impl Lists {
         Unlisted { plural, error: Problem::Request(error), server: self.server.clone() }
     }
 
-    /// Lists the events of autoscalers about pods. Without the right there are none, and a warning.
+    /// Lists the events of autoscalers about pods, and those about pods that could not be created. Without the
+    /// right there are none, and a warning.
     pub(super) async fn list_events(&mut self) -> Result<Vec<core::Event>, Unlisted> {
         let api: Api<core::Event> = match self.all {
             true => Api::all(self.client.clone()),
             false => Api::namespaced(self.client.clone(), &self.namespace),
         };
         let mut events = Vec::new();
-        for component in COMPONENTS {
-            let fields = format!("involvedObject.kind=Pod,source={component}");
+        let of_autoscalers =
+            COMPONENTS.map(|component| format!("involvedObject.kind=Pod,source={component}"));
+        for fields in of_autoscalers.into_iter().chain([format!("reason={FAILED_CREATE}")]) {
             let wanted = ListParams::default().fields(&fields);
             let listed = self.list_pages(&api, "events", wanted).await;
-            let listed = self.unless_forbidden(listed, "what autoscalers say is not known")?;
+            let without =
+                "what autoscalers say, and why pods could not be created earlier, is not known";
+            let listed = self.unless_forbidden(listed, without)?;
             events.extend(listed.into_iter().flatten());
         }
         Ok(events)
@@ -437,7 +443,9 @@ impl fmt::Display for Unlisted {
         match &self.error {
             // Without the other fields of the status, which repeat the message.
             Problem::Request(kube::Error::Api(status)) if !status.message.is_empty() => {
-                formatter.write_str(&status.message)
+                formatter.write_str(&status.message)?;
+                let is_other = self.is_forbidden() && !self.lacks_right();
+                if is_other { write!(formatter, " ({OTHER_DENIAL})") } else { Ok(()) }
             }
             Problem::Request(error) => {
                 let causes = iter::successors(error.source(), |&cause| cause.source());
@@ -459,6 +467,12 @@ impl Unlisted {
 
     pub(super) fn is_forbidden(&self) -> bool {
         self.has_code(FORBIDDEN)
+    }
+
+    /// Whether the user lacks the right, and the answer is not that of a proxy.
+    fn lacks_right(&self) -> bool {
+        let Problem::Request(kube::Error::Api(status)) = &self.error else { return false };
+        self.is_forbidden() && is_missing_right(&status.message)
     }
 
     /// The error for an object of the list that cannot be decoded.

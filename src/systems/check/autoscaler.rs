@@ -21,6 +21,14 @@ pub(crate) struct Autoscalers {
     last: HashMap<Name, Statement>,
 }
 
+/// When an event was last seen.
+pub(super) fn latest(event: &Event) -> Option<Timestamp> {
+    let in_series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    let times = [in_series.map(|time| time.0), event.event_time.as_ref().map(|time| time.0)];
+    let at = event.last_timestamp.as_ref().map(|time| time.0);
+    times.into_iter().flatten().chain(at).max()
+}
+
 /// An event about a pod.
 #[derive(Debug)]
 struct Statement {
@@ -33,15 +41,12 @@ struct Statement {
 impl Autoscalers {
     /// Adds an event, if an autoscaler has written it about a pod.
     pub(crate) fn add(&mut self, event: Event) {
+        let at = latest(&event);
         let pod = event.involved_object;
         let source = event.source.and_then(|source| source.component);
         let source = source.or(event.reporting_component).unwrap_or_default();
         let component = COMPONENTS.into_iter().find(|component| *component == source);
         let (Some(component), Some("Pod")) = (component, pod.kind.as_deref()) else { return };
-        let in_series = event.series.and_then(|series| series.last_observed_time);
-        let times = [in_series.map(|time| time.0), event.event_time.map(|time| time.0)];
-        let at = event.last_timestamp.map(|time| time.0);
-        let at = times.into_iter().flatten().chain(at).max();
         let name =
             Name::new(pod.namespace.as_deref().unwrap_or("default"), &pod.name.unwrap_or_default());
         if self.last.get(&name).is_some_and(|known| known.at > at) {

@@ -1,14 +1,15 @@
 //! The cluster as a diagnosis sees it: the View of the controller, and the pods.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::jiff::Timestamp;
 
-use super::autoscaler::Autoscalers;
+use super::autoscaler::{Autoscalers, latest};
 use crate::kubernetes::{is_finished, node_name};
 use crate::systems;
 use crate::systems::fit::{self, Candidate, Check, Obstacle, Question};
-use crate::view::{Resources, Scope, View};
+use crate::view::{Name, Resources, Scope, View};
 
 /// A cluster as it was at one moment.
 #[derive(Debug, Default)]
@@ -21,7 +22,21 @@ pub(crate) struct Cluster {
     /// The kinds of which all objects are known: only of these an object can be said not to exist.
     pub(crate) known: BTreeSet<String>,
     pub(crate) autoscalers: Autoscalers,
+    /// Why pods of workloads were last not created, by kind and name.
+    not_created: HashMap<(String, Name), NotCreated>,
 }
+
+/// An event of a controller that could not create a pod.
+#[derive(Debug)]
+struct NotCreated {
+    /// The UID of the workload.
+    uid: String,
+    at: Option<Timestamp>,
+    message: String,
+}
+
+/// The reason of events about pods that could not be created.
+pub(crate) const FAILED_CREATE: &str = "FailedCreate";
 
 impl Cluster {
     pub(crate) fn add_node(&mut self, node: Node) {
@@ -38,6 +53,30 @@ impl Cluster {
             .into_iter()
             .for_each(|object| self.view.apply(object));
         self.pods.push(pod);
+    }
+
+    /// Adds an event, if it says why a pod waits or does not exist.
+    pub(crate) fn add_event(&mut self, event: Event) {
+        if event.reason.as_deref() != Some(FAILED_CREATE) {
+            return self.autoscalers.add(event);
+        }
+        let at = latest(&event);
+        let workload = event.involved_object;
+        let namespace = workload.namespace.as_deref().unwrap_or("default");
+        let name = Name::new(namespace, &workload.name.unwrap_or_default());
+        let key = (workload.kind.unwrap_or_default(), name);
+        if self.not_created.get(&key).is_none_or(|known| known.at <= at) {
+            let message = event.message.unwrap_or_default();
+            let uid = workload.uid.unwrap_or_default();
+            self.not_created.insert(key, NotCreated { uid, at, message });
+        }
+    }
+
+    /// Returns why a pod of a workload was last not created, as its controller says.
+    pub(crate) fn not_created(&self, kind: &str, name: &Name, uid: Option<&str>) -> Option<&str> {
+        let last = self.not_created.get(&(kind.to_owned(), name.clone()))?;
+        // It may be about an earlier workload of this name.
+        uid.is_none_or(|uid| uid == last.uid).then_some(&last.message)
     }
 
     /// Returns the last statement of an autoscaler about a pod; `None` if it has a node.

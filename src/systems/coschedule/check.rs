@@ -19,8 +19,11 @@ pub(super) const KINDS: &[CheckedKind] = &[
         needs_all_pods: true,
         check: run::diagnose,
         find_all: |context, namespace| {
-            let runs = context.cluster.view.pipeline_runs();
-            let own = runs.filter(|(name, run)| *name.namespace == *namespace && !run.done);
+            let view = &context.cluster.view;
+            let own = view.pipeline_runs().filter(|(name, run)| {
+                *name.namespace == *namespace
+                    && (!run.done || run::is_refused(namespace, run, view))
+            });
             own.map(|(name, _)| name.clone()).collect()
         },
     },

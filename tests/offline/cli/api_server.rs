@@ -91,14 +91,22 @@ impl Cluster {
 }
 
 pub(crate) fn failure(code: u16, reason: &str) -> Answer {
-    let message = format!("the server says {reason}");
+    failure_with(code, reason, &format!("the server says {reason}"))
+}
+
+fn failure_with(code: u16, reason: &str, message: &str) -> Answer {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code});
     (code, status)
 }
 
 pub(crate) fn forbidden() -> Answer {
-    failure(403, "Forbidden")
+    failure_with(403, "Forbidden", "this is forbidden: User \"ann\" cannot do this")
+}
+
+/// The answer of a proxy on the way.
+pub(crate) fn denied_by_proxy() -> Answer {
+    failure_with(403, "Forbidden", "resolve_deny: denied destination")
 }
 
 pub(crate) fn page(continues: &str, items: &[Value]) -> Answer {

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::api_server::{Answer, Cluster, failure, forbidden, list, named, policy, with_policy};
+use super::api_server::{
+    Answer, Cluster, denied_by_proxy, failure, forbidden, list, named, policy, with_policy,
+};
 use super::command::{Output, Shown};
 
 /// What `check` prints with these words, without the version of stowplan.
@@ -59,6 +61,7 @@ fn each_problem_of_an_installation_has_a_remedy() {
         // It may be behind a network policy.
         ("a replica does not answer", with_replica(failure(502, "BadGateway")), ""),
         // The Service that is called is looked for, with its pods.
+        ("a proxy denies its status", with_replica(denied_by_proxy()), ""),
         ("a replica answers", with_replica((200, answered)), ""),
         ("without rights", Cluster::start(without_rights), ""),
         // The test pod that was asked for gives no result.

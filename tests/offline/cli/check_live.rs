@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::api_server::{
-    Answer, Cluster, forbidden, list, named, policy, with_one_node, with_policy,
+    Answer, Cluster, denied_by_proxy, forbidden, list, named, policy, with_one_node, with_policy,
 };
 use super::command::Shown;
 
@@ -55,6 +55,18 @@ fn check_works_with_rights_in_one_namespace_and_says_what_is_missing() {
         shown.add(words, &cluster.check(words));
     }
     shown.compare("check_one_namespace");
+}
+
+/// It is not a right that is missing, so nothing is read in one namespace only.
+#[test]
+fn a_list_that_a_proxy_denies_is_quoted() {
+    let cluster = Cluster::start(|path| match path {
+        path if path.starts_with("/api/v1/pods") => denied_by_proxy(),
+        path => web(path),
+    });
+    let mut shown = Shown::default();
+    shown.add("-A", &cluster.check("-A"));
+    shown.compare("check_denied_by_proxy");
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn find_served(facts: &Facts, findings: &mut Findings) -> Vec<Served> {
         },
         Err(_) => {
             let remedy = match &unread {
-                Unread::Unanswered(_) => unread.remedy(),
+                Unread::Unanswered(_) | Unread::Denied(_) => unread.remedy(),
                 _ => "run this command as an administrator, or create a test pod (--try-in)",
             };
             findings.unknown(format!("what the replicas serve is not known: {unread}"), remedy);

@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::version::Info;
 use k8s_openapi::jiff::Timestamp;
 
 use super::rights::Right;
+use crate::kubernetes::OTHER_DENIAL;
 use crate::server::admin::status::Status;
 use crate::systems::CustomResourceDefinition;
 use crate::view::ControllerState;
@@ -23,6 +24,8 @@ use crate::view::ControllerState;
 pub(super) enum Unread {
     /// The right that is missing.
     Forbidden(String),
+    /// It was denied for another reason than a right, with this answer.
+    Denied(String),
     /// It did not answer as expected, for this reason.
     Failed(String),
     /// A pod of stowplan did not answer through the API server, for this reason.
@@ -35,6 +38,7 @@ impl fmt::Display for Unread {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Forbidden(right) => write!(formatter, "the right is missing: {right}"),
+            Self::Denied(answer) => write!(formatter, "{answer} ({OTHER_DENIAL})"),
             Self::Failed(problem) | Self::Unanswered(problem) => formatter.write_str(problem),
             Self::Nowhere => formatter.write_str("where stowplan is installed is not known"),
         }
@@ -46,6 +50,10 @@ impl Unread {
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Forbidden(_) => "see the line rights-of-this-command",
+            Self::Denied(_) => {
+                "see whose text that is: HTTPS_PROXY and NO_PROXY of this command and of the API server, \
+                 and `kubectl get validatingwebhookconfigurations,validatingadmissionpolicies`"
+            }
             Self::Failed(_) => "look at the network between API server and pods, and at their logs",
             Self::Unanswered(_) => {
                 "with the chart's networkPolicy: networkPolicy.metricsFrom has to let the API servers in; \

@@ -30,7 +30,7 @@ use crate::cli::live::policy::{ANNOTATION, WEBHOOKS};
 use crate::cli::trial;
 use crate::cluster::Presence;
 use crate::controller::lease;
-use crate::kubernetes::REQUIRED;
+use crate::kubernetes::{REQUIRED, is_missing_right};
 use crate::placement::record;
 use crate::server::admin::status::Status;
 use crate::systems::policy::Policy;
@@ -308,9 +308,7 @@ async fn try_pod(client: &Client, namespace: &str, policy: &Policy) -> Read<Tria
             trial.is_patched = is_placed(&pod, annotations);
         }
         // The API server's own refusal, by RBAC; a webhook's names the webhook.
-        Err((403, message)) if message.contains("cannot create resource") => {
-            return forbidden(right);
-        }
+        Err((403, message)) if is_missing_right(&message) => return forbidden(right),
         Err((_, message)) => trial.message = message,
     }
     Ok(trial)
@@ -354,7 +352,10 @@ pub(super) async fn request<T>(
 
 fn to_read<T>(right: &str, answer: Result<T, kube::Error>) -> Read<T> {
     answer.map_err(|error| match &error {
-        kube::Error::Api(status) if status.code == 403 => Unread::Forbidden(right.to_owned()),
+        kube::Error::Api(status) if status.code == 403 => match is_missing_right(&status.message) {
+            true => Unread::Forbidden(right.to_owned()),
+            false => Unread::Denied(format!("{right}: {}", describe(&error))),
+        },
         _ => Unread::Failed(format!("{right}: {}", describe(&error))),
     })
 }

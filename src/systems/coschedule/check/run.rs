@@ -2,6 +2,8 @@
 //!
 //! Each obstacle is reported once, where it arises: at the run, the placeholder, a claim or a pod.
 
+use std::collections::BTreeMap;
+
 use super::group::Facts;
 use crate::kubernetes::{is_finished, label, node_name};
 use crate::systems::check::words::{SEE_CONTROLLER, of_pod, some};
@@ -12,6 +14,7 @@ use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, WorkspaceSource,
 };
 use crate::systems::coschedule::kinds::placeholder::{FIRST, PlaceholderPod};
+use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::owner::{Belonging, belonging};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::reconcile::{Explained, Why};
@@ -27,6 +30,7 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     let view = &cluster.view;
     let run = view.pipeline_run(key)?;
     let mut diagnosis = Diagnosis::new(PIPELINE_RUN.kind, key);
+    report_refused(&mut diagnosis, &key.namespace, run, view);
     if run.done {
         diagnosis.decided.push("nothing: it has ended".to_owned());
         return Some(diagnosis);
@@ -77,6 +81,42 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     }
     Run { context, name: root_name, run: root, groups: &groups }.report(&mut diagnosis);
     Some(diagnosis)
+}
+
+/// Whether a run, or a run below it, has failed because the webhook refused a pod or a claim of it.
+pub(super) fn is_refused(namespace: &str, run: &PipelineRun, view: &View) -> bool {
+    refusals(namespace, run, view).next().is_some()
+}
+
+/// What the webhook answered, each with the TaskRun whose pod it refused.
+fn refusals<'v>(
+    namespace: &'v str,
+    run: &'v PipelineRun,
+    view: &'v View,
+) -> impl Iterator<Item = (&'v str, Option<&'v TaskRun>)> {
+    family::with_below(run, view).flat_map(move |run| {
+        let task_runs = view.task_runs_of_run(namespace, &run.identity.uid);
+        let of_tasks = task_runs.filter_map(|of| Some((of.refusal.as_deref()?, Some(of))));
+        run.refusal.as_deref().map(|refusal| (refusal, None)).into_iter().chain(of_tasks)
+    })
+}
+
+/// Reports what the webhook refused of a run and of those below it. Tekton does not try again.
+fn report_refused(diagnosis: &mut Diagnosis, namespace: &str, run: &PipelineRun, view: &View) {
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (refusal, task_run) in refusals(namespace, run, view) {
+        let task = task_run.and_then(|of| of.task.as_deref());
+        found.entry(refusal).or_default().extend(task);
+    }
+    for (refusal, tasks) in found {
+        let subject = match &*tasks {
+            [] => "stowplan refused an object of it".to_owned(),
+            [task] => format!("stowplan refused the pod of task {task}"),
+            tasks => format!("stowplan refused the pods of tasks {}", some(tasks)),
+        };
+        let remedy = "do that, and create the run again: one that has failed is not continued";
+        diagnosis.report(format!("{subject}: {refusal}"), remedy);
+    }
 }
 
 /// Why nothing in a namespace is coscheduled.

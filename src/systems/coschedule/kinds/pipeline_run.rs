@@ -14,7 +14,7 @@ use super::storage::AccessModes;
 use super::task::of_compute_resources;
 use super::tekton;
 use super::variables::{Params, Resolved};
-use crate::kubernetes::annotation;
+use crate::kubernetes::{annotation, own_refusal};
 use crate::names::short_digest;
 use crate::systems::coschedule::keys::{AUTO_CLEANUP, GROUP, MODE};
 use crate::systems::coschedule::pod_plan::Room;
@@ -37,6 +37,8 @@ pub(crate) struct PipelineRun {
     /// group.
     pub group: Option<Box<str>>,
     pub done: bool,
+    /// Why the webhook refused one of its claims, if the run failed for that ([`refusal`]).
+    pub refusal: Option<Box<str>>,
     /// In the order of the spec.
     pub workspaces: Box<[Workspace]>,
     pub pipeline: PipelineSource,
@@ -137,6 +139,7 @@ impl PipelineRun {
             mode: annotation(metadata, MODE).map(Into::into),
             group: annotation(metadata, GROUP).map(Into::into),
             done: is_done(document),
+            refusal: refusal(document),
             auto_cleanup: annotation(metadata, AUTO_CLEANUP) == Some("true"),
             ..Self::default()
         };
@@ -280,6 +283,16 @@ pub(crate) fn is_done(document: &Document) -> bool {
         condition.at(&["type"]).as_str() == Some("Succeeded")
             && matches!(condition.at(&["status"]).as_str(), Some("True" | "False"))
     })
+}
+
+/// The answer of stowplan's webhook for which a run or a TaskRun has failed.
+pub(crate) fn refusal(document: &Document) -> Option<Box<str>> {
+    let mut conditions = document.at(&["status", "conditions"]).items().iter();
+    let failed = conditions.find(|condition| {
+        let is = |key: &str, value: &str| condition.at(&[key]).as_str() == Some(value);
+        is("type", "Succeeded") && is("status", "False")
+    })?;
+    own_refusal(failed.at(&["message"]).as_str()?).map(Into::into)
 }
 
 fn selector(reader: &mut Reader, template: &Part<'_>, params: &Params<'_>) -> Selector {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::pipeline_run::is_done;
 use super::pipeline_run::shape::{CLAIM, STATUS};
+use super::pipeline_run::{is_done, refusal};
 use super::tekton;
 use crate::kubernetes::{annotation, label};
 use crate::systems::coschedule::keys::{ASSISTANT, MODE, PIPELINE_TASK};
@@ -34,6 +34,8 @@ pub(crate) struct TaskRun {
     pub done: bool,
     /// Since when it has had no pod, because a quota refuses it.
     pub refused_since: Option<Timestamp>,
+    /// Why the webhook refused its pod, if it has failed for that.
+    pub refusal: Option<Box<str>>,
 }
 
 impl Shaped for TaskRun {
@@ -63,6 +65,7 @@ impl TaskRun {
             claims: claims(document),
             done: is_done(document),
             refused_since: refused_since(document),
+            refusal: refusal(document),
         }
     }
 }
@@ -228,6 +231,33 @@ mod tests {
             let object = serde_json::from_value(json!({"spec": spec})).unwrap();
             let read = TaskRun::read(&object).claims;
             assert_eq!(read.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), expected);
+        }
+    }
+
+    #[test]
+    fn the_refusal_of_a_failed_task_run_is_read() {
+        let denied =
+            "admission webhook \"pods.stowplan.dev\" denied the request: stowplan: a: b; c";
+        let long = format!("{denied}{}", "é".repeat(131_072));
+        let condition = |status: &str, message: &Value| json!([{"type": "Succeeded", "status": status, "message": message}]);
+        for (conditions, expected) in [
+            (Value::Null, None),
+            (json!([]), None),
+            (json!("é"), None),
+            (condition("False", &Value::Null), None),
+            (condition("False", &json!(7)), None),
+            (condition("False", &json!("")), None),
+            (condition("False", &json!("tasks failed")), None),
+            (condition("True", &json!(denied)), None),
+            (condition("Unknown", &json!(denied)), None),
+            (condition("False", &json!(denied)), Some("a: b; c")),
+            (condition("False", &json!(long)), Some("a: b; c")),
+        ] {
+            let object = json!({"status": {"conditions": conditions}});
+            let read = TaskRun::read(&serde_json::from_value(object).unwrap()).refusal;
+            assert_eq!(read.is_some(), expected.is_some(), "{conditions}");
+            let read = read.unwrap_or_default();
+            assert!(read.starts_with(expected.unwrap_or_default()) && read.len() < 4096);
         }
     }
 

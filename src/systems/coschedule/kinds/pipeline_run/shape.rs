@@ -51,6 +51,7 @@ pub(in super::super) const STATUS: Shape =
 
 const CONDITION: Shape = Shape::Object(&[
     ("lastTransitionTime", Shape::Scalar),
+    ("message", Shape::Scalar),
     ("reason", Shape::Scalar),
     ("status", Shape::Scalar),
     ("type", Shape::Scalar),
