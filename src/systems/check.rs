@@ -7,10 +7,13 @@
 //! [`fit`](super::fit), which the reconcilers use, too.
 
 pub(crate) mod autoscaler;
+pub(crate) mod closed;
 pub(crate) mod cluster;
 pub(crate) mod gates;
 pub(crate) mod installation;
 pub(crate) mod words;
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::jiff::Timestamp;
@@ -18,6 +21,7 @@ use serde::Serialize;
 
 use crate::systems::policy::Policy;
 use crate::view::Name;
+use crate::view::resource::POD;
 pub(crate) use cluster::Cluster;
 
 /// A kind of objects that a system diagnoses.
@@ -45,6 +49,8 @@ pub(crate) struct NodeReport {
     pub(crate) decided: Vec<String>,
     /// Tolerations of the taints that the system has set on purpose: they are no obstacles.
     pub(crate) tolerations: Vec<Toleration>,
+    /// The object that these taints keep the node for, and the command that checks it.
+    pub(crate) reserved_for: Option<(String, String)>,
 }
 
 /// Finds what a system knows about a pod with this name.
@@ -133,6 +139,23 @@ impl Diagnosis {
     pub(crate) fn covers(&self, kind: &str, namespace: &str, name: &str) -> bool {
         (self.kind == kind && self.namespace == namespace && self.name == name)
             || self.parts.iter().any(|part| part.covers(kind, namespace, name))
+    }
+
+    /// This and all of its parts.
+    pub(crate) fn all(&self) -> Vec<&Self> {
+        let mut all = vec![self];
+        all.extend(self.parts.iter().flat_map(Self::all));
+        all
+    }
+
+    /// Removes the parts that are pods of `known`, by their names. Returns whether there were some.
+    pub(crate) fn remove_pods(&mut self, known: &BTreeSet<String>) -> bool {
+        let count = self.parts.len();
+        self.parts.retain(|part| part.kind != POD.kind || !known.contains(&part.name));
+        let is_changed = self.parts.len() < count;
+        self.parts
+            .iter_mut()
+            .fold(is_changed, |is_changed, part| part.remove_pods(known) | is_changed)
     }
 
     /// Whether the object or a part of it has an obstacle.

@@ -197,6 +197,15 @@ pub(crate) struct Shortage<'n> {
     pub free: i64,
     /// The requested amount in the same unit.
     pub requested: i64,
+    /// The amount that the node has for pods, in the same unit.
+    pub allocatable: i64,
+}
+
+impl Shortage<'_> {
+    /// Whether the node is too small: there is nothing to free.
+    fn is_final(&self) -> bool {
+        self.requested > self.allocatable
+    }
 }
 
 impl Obstacle<'_> {
@@ -210,6 +219,12 @@ impl Obstacle<'_> {
     #[must_use]
     pub(crate) fn is_lack_of_capacity(&self) -> bool {
         matches!(self, Self::TooManyPods { .. } | Self::Insufficient(_))
+    }
+
+    /// Whether the node is too small for the pod, so that nothing on it can be freed.
+    #[must_use]
+    pub(crate) fn is_too_small(&self) -> bool {
+        matches!(self, Self::Insufficient(lacks) if lacks.iter().any(Shortage::is_final))
     }
 
     /// The predicate of a sentence whose subject is one node, or several nodes.
@@ -250,16 +265,20 @@ impl fmt::Display for Obstacle<'_> {
 
 impl fmt::Display for Shortage<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, free, requested } = *self;
-        let free = free.max(0);
+        let Self { resource, free, requested, allocatable } = *self;
+        // With nothing on it, a node that is too small has no more than that.
+        let (have, whole) = match self.is_final() {
+            true => (allocatable.max(0), ", with no pod on it"),
+            false => (free.max(0), ""),
+        };
         match resource {
-            "cpu" => write!(formatter, "cpu ({free}m of {requested}m)"),
+            "cpu" => write!(formatter, "cpu ({have}m of {requested}m{whole})"),
             "memory" => {
                 // Rounded in opposite directions, so that the free amount always looks smaller.
-                let (free, requested) = (free >> 20, requested.saturating_add((1 << 20) - 1) >> 20);
-                write!(formatter, "memory ({free} MiB of {requested} MiB)")
+                let (have, requested) = (have >> 20, requested.saturating_add((1 << 20) - 1) >> 20);
+                write!(formatter, "memory ({have} MiB of {requested} MiB{whole})")
             }
-            _ => write!(formatter, "{resource} ({free} of {requested})"),
+            _ => write!(formatter, "{resource} ({have} of {requested}{whole})"),
         }
     }
 }
@@ -417,16 +436,15 @@ fn insufficient<'q>(question: &Question<'q>) -> Option<Obstacle<'q>> {
     if allocatable.covers_beside(&[used, before], requests) {
         return None;
     }
-    let left = |amount: &dyn Fn(&Resources) -> i64| {
-        amount(allocatable).saturating_sub(amount(used)).saturating_sub(amount(before))
+    let shortage = |resource: &'q str, amount: &dyn Fn(&Resources) -> i64| {
+        let (requested, allocatable) = (amount(requests), amount(allocatable));
+        let free = allocatable.saturating_sub(amount(used)).saturating_sub(amount(before));
+        let shortage = Shortage { resource, free, requested, allocatable };
+        (requested > 0 && requested > free).then_some(shortage)
     };
-    let shortage = |resource: &'q str, requested: i64, free: i64| {
-        (requested > 0 && requested > free).then_some(Shortage { resource, free, requested })
-    };
-    let cpu = shortage("cpu", requests.milli_cpu, left(&|of| of.milli_cpu));
-    let memory = shortage("memory", requests.memory, left(&|of| of.memory));
+    let cpu = shortage("cpu", &|of| of.milli_cpu);
+    let memory = shortage("memory", &|of| of.memory);
     let others = requests.other.iter();
-    let others =
-        others.filter_map(|(name, amount)| shortage(name, *amount, left(&|of| of.other(name))));
+    let others = others.filter_map(|(name, _)| shortage(name, &|of| of.other(name)));
     Some(Obstacle::Insufficient(cpu.into_iter().chain(memory).chain(others).collect()))
 }

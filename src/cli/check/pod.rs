@@ -14,8 +14,9 @@ use crate::kubernetes::{
 use crate::placement::reason::Stage;
 use crate::placement::record;
 use crate::systems::SYSTEMS;
+use crate::systems::check::closed::{Closed, explain};
 use crate::systems::check::cluster::first_obstacle;
-use crate::systems::check::words::{counted, node_remedy, nodes, of_pod, some};
+use crate::systems::check::words::{counted, nodes, of_pod, some};
 use crate::systems::check::{Context, Diagnosis, PodChecks, PodReport, gates};
 use crate::systems::exclusion::{Exclusion, IGNORE};
 use crate::systems::fit::{self, Check, Obstacle, PodNeeds, Question};
@@ -76,14 +77,14 @@ fn diagnose_as(context: &Context<'_>, name: &Name, pod: &Pod, with_changes: bool
     gates::report_own(&mut diagnosis, pod);
     gates::report_foreign(&mut diagnosis, pod);
     of_pending.into_iter().for_each(|findings| diagnosis.extend(findings));
-    let eligible = report_eligible_nodes(&mut diagnosis, pod, context);
+    let nodes = report_eligible_nodes(&mut diagnosis, pod, context);
     match led {
         Some(led) => diagnosis.extend(led),
         None => report_colocation(&mut diagnosis, pod, name, context, bound_to),
     }
-    report_exlocation(&mut diagnosis, pod, name, context, &eligible, bound_to);
+    let nodes = report_exlocation(&mut diagnosis, pod, name, context, nodes, bound_to);
     if !diagnosis.has_obstacle() {
-        report_rest(&mut diagnosis, pod, name, context, &eligible);
+        report_rest(&mut diagnosis, pod, name, context, nodes, bound_to);
     }
     diagnosis
 }
@@ -95,7 +96,8 @@ fn report_rest(
     pod: &Pod,
     name: &Name,
     context: &Context<'_>,
-    eligible: &[&str],
+    Nodes { eligible, closed }: Nodes<'_>,
+    bound_to: Option<&str>,
 ) {
     let scheduler = scheduler_name(pod);
     if diagnosis.scheduler.is_none() {
@@ -103,46 +105,58 @@ fn report_rest(
         return diagnosis.report("no scheduler has looked at it yet", remedy);
     }
     let near = nodes_of_mates(pod, name, context);
-    let left: Vec<&str> = match &near {
-        Some(near) => eligible.iter().copied().filter(|node| near.contains(node)).collect(),
-        None => eligible.to_vec(),
-    };
-    if let Some((what, remedy)) = lack_of_room(pod, context, &left) {
-        return diagnosis.report(what, remedy);
+    let is_near = |node: &&str| near.as_ref().is_none_or(|near| near.contains(node));
+    let left: Vec<&str> = eligible.into_iter().filter(is_near).collect();
+    if let Some((what, remedy)) = lack_of_room(pod, context, &left, bound_to) {
+        diagnosis.report(what, remedy);
+        return closed.report_ways_out(diagnosis, |node| {
+            is_near(&node) && lack_of_room(pod, context, &[node], bound_to).is_none()
+        });
     }
     let is_placed = annotation(&pod.metadata, record::KEY).is_some();
     if is_placed && !left.is_empty() && left.len() < context.cluster.candidates().count() {
         diagnosis.report(
             format!(
-                "its constraints leave only {}, which {scheduler} does not take: see what it says",
+                "its constraints leave only {}, which {scheduler} does not take: {NOT_SEEN}",
                 nodes(&left)
             ),
-            "free there what the scheduler names (resources, volumes, ports), or relax what was decided",
+            "free there what the scheduler names, or relax what was decided",
         );
     } else {
         diagnosis.report(
-            "nothing that stowplan knows of: see what the scheduler says",
-            "free on a node what it names (resources, volumes, ports), or add a node",
+            format!("nothing that stowplan looks at keeps it from {}: {NOT_SEEN}", nodes(&left)),
+            "free on a node what the scheduler names, or add a node",
         );
     }
 }
 
-/// Returns what the nodes lack, with the remedy, if none of them has room for the pod.
+/// Where to look if stowplan sees no obstacle.
+const NOT_SEEN: &str = "see what it says of volumes, ports, topology spread and the like, which \
+                        stowplan does not look at";
+
+/// Returns what the nodes lack, with the remedy, if none of them has room for the pod. `bound_to`: what
+/// the pod's own request binds it to.
 fn lack_of_room(
     pod: &Pod,
     context: &Context<'_>,
     nodes: &[&str],
-) -> Option<(String, &'static str)> {
+    bound_to: Option<&str>,
+) -> Option<(String, String)> {
     let needs = pod.spec.as_ref().map(PodNeeds::of_spec)?;
-    let lack = |node: &&str| {
+    let mut is_too_small = true;
+    let mut lacks = Vec::new();
+    for node in nodes {
         let question = Question::new(context.cluster.candidate(node)?, &needs);
-        Some(format!("node {node} {}", first_obstacle(&question, fit::ROOM)?))
-    };
-    let lacks: Vec<String> = nodes.iter().map(lack).collect::<Option<_>>()?;
-    let remedy = match &*lacks {
-        [] => return None,
-        [_] => "free room on it, add a node, or let the pod request less",
-        _ => "free or add a node, or let the pod request less",
+        let found = first_obstacle(&question, fit::ROOM)?;
+        is_too_small &= found.is_too_small();
+        lacks.push(format!("node {node} {found}"));
+    }
+    let remedy = match (&*lacks, is_too_small, bound_to) {
+        ([], ..) => return None,
+        (_, true, Some(what)) => format!("let the pod request less, or ask for another {what}"),
+        (_, true, None) => "let the pod request less, or add a larger node".to_owned(),
+        ([_], ..) => "free room on it, add a node, or let the pod request less".to_owned(),
+        _ => "free or add a node, or let the pod request less".to_owned(),
     };
     Some((some(&lacks), remedy))
 }
@@ -246,53 +260,50 @@ fn checks_for(pod: &Pod) -> &'static [Check] {
     }
 }
 
-/// Reports why no node is eligible, if none is. Returns the names of the eligible nodes.
+/// The nodes of a cluster, as a pod sees them. Those that it does not choose are in neither.
+struct Nodes<'c> {
+    /// The names of the eligible nodes.
+    eligible: Vec<&'c str>,
+    closed: Closed<'c>,
+}
+
+/// Reports why no node is eligible, if none is.
 fn report_eligible_nodes<'c>(
     diagnosis: &mut Diagnosis,
     pod: &Pod,
     context: &Context<'c>,
-) -> Vec<&'c str> {
+) -> Nodes<'c> {
     let cluster = context.cluster;
     let needs = pod.spec.as_ref().map(PodNeeds::of_spec).unwrap_or_default();
     let checks = checks_for(pod);
     let mut eligible = Vec::new();
-    let mut refused: BTreeMap<String, (Obstacle<'_>, Vec<&str>)> = BTreeMap::new();
+    let mut closed = Closed::default();
     for candidate in cluster.candidates() {
         let question = Question::new(candidate, &needs);
         let mut found: Vec<_> = fit::obstacles(&question, checks).collect();
         if matches!(*found, [Obstacle::NodeAffinity]) && fit::lacks_only_hostname(&question) {
             found = vec![Obstacle::NoHostname];
         }
-        if found.is_empty() {
-            eligible.push(candidate.name);
-        } else if !found.iter().any(Obstacle::is_chosen_by_pod) {
-            let first = found.swap_remove(0);
-            let of_reason = refused.entry(first.to_string());
-            of_reason.or_insert_with(|| (first, Vec::new())).1.push(candidate.name);
+        match found.first() {
+            None => eligible.push(candidate.name),
+            Some(first) if !found.iter().any(Obstacle::is_chosen_by_pod) => {
+                closed.add(context, candidate.name, first);
+            }
+            Some(_) => {}
         }
     }
     if !eligible.is_empty() || cluster.has_no_nodes() {
-        return eligible;
+        return Nodes { eligible, closed };
     }
-    if refused.is_empty() {
+    if closed.is_empty() {
         let count = counted(cluster.candidates().count(), "node");
         diagnosis.report(
             format!("its node selector and node affinity match none of {count}"),
             "see what was decided, and the pod's own nodeSelector and nodeAffinity",
         );
     }
-    for (obstacle, names) in refused.into_values() {
-        let tolerated = match obstacle {
-            Obstacle::Taint(_) => ", which it does not tolerate",
-            _ => "",
-        };
-        let why = obstacle.predicate(names.len() > 1);
-        diagnosis.report(
-            format!("{} {why}{tolerated}", nodes(&names)),
-            node_remedy(&obstacle, names[0]),
-        );
-    }
-    eligible
+    closed.report(diagnosis);
+    Nodes { eligible, closed: Closed::default() }
 }
 
 /// Reports the pods that the pod must be near to, where their node does not take it. `bound_to`: what
@@ -313,19 +324,20 @@ fn report_colocation(
         for (node, mate) in there {
             let mate = mate.metadata.name.as_deref().unwrap_or_default();
             let (why, remedy) = match cluster.candidate(node) {
-                None => ("does not exist".to_owned(), FREE_OR_MOVE.to_owned()),
+                None => ("does not exist".to_owned(), GONE.to_owned()),
                 Some(candidate) => {
                     let question = Question::new(candidate, &needs);
                     let found = first_obstacle(&question, checks_for(pod));
                     let Some(obstacle) = found else { continue };
+                    let (why, _, open) = explain(context, node, &obstacle);
                     let remedy = match bound_to {
-                        _ if !obstacle.is_chosen_by_pod() => FREE_OR_MOVE.to_owned(),
+                        _ if !obstacle.is_chosen_by_pod() => open,
                         Some(what) => format!(
                             "ask for one {what} in all pods of the group, and create them again"
                         ),
                         None => "ask for nodes for all pods of the group alike".to_owned(),
                     };
-                    (obstacle.to_string(), remedy)
+                    (why, remedy)
                 }
             };
             diagnosis.report(
@@ -336,19 +348,19 @@ fn report_colocation(
     }
 }
 
-/// The remedy where the node of a group takes no more pods.
-const FREE_OR_MOVE: &str = "free that node, or move the group";
+/// The remedy where the node of a group is gone.
+const GONE: &str = "wait: its pods there are deleted with the node, and the group gets another";
 
-/// Reports the pods that keep the pod out of every eligible node. `bound_to`: what the pod's own request
-/// binds it to; then no other node can become eligible.
-fn report_exlocation(
+/// Reports the pods that keep the pod out of every eligible node, and the nodes that are only closed.
+/// `bound_to`: what the pod's own request binds it to; then no other node can become eligible.
+fn report_exlocation<'c>(
     diagnosis: &mut Diagnosis,
     pod: &Pod,
     name: &Name,
     context: &Context<'_>,
-    eligible: &[&str],
+    Nodes { eligible, closed }: Nodes<'c>,
     bound_to: Option<&str>,
-) {
+) -> Nodes<'c> {
     let from = required_anti_terms(affinity(pod));
     let by = |term: &PodAffinityTerm, other: &Pod| is_about(term, other);
     let mut taken: BTreeMap<&str, String> = BTreeMap::new();
@@ -366,12 +378,11 @@ fn report_exlocation(
         near.map(|node| taken.get(node).map(|pod| format!("{pod} on {node}"))).collect();
     if !beside.is_empty() && beside.iter().all(Option::is_some) {
         let rows: Vec<String> = beside.into_iter().flatten().collect();
-        return diagnosis.report(
+        diagnosis.report(
             format!("it must be with the pods of its group, and not with {}", some(&rows)),
             "remove one of the two constraints from these pods, and create them again",
         );
-    }
-    if !eligible.is_empty() && eligible.iter().all(|node| taken.contains_key(node)) {
+    } else if !eligible.is_empty() && eligible.iter().all(|node| taken.contains_key(node)) {
         let rows: Vec<String> =
             eligible.iter().map(|node| format!("{} on {node}", taken[node])).collect();
         diagnosis.report(
@@ -383,7 +394,10 @@ fn report_exlocation(
                 None => "add a node, or delete one of those pods".to_owned(),
             },
         );
+        closed.report_ways_out(diagnosis, |node| !taken.contains_key(node));
+        return Nodes { eligible, closed: Closed::default() };
     }
+    Nodes { eligible, closed }
 }
 
 /// Whether a term of pod (anti-)affinity on one node is about `other`, a pod of the same namespace.

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::{Cluster, Diagnosis};
 use crate::kubernetes::{HOSTNAME, condition, is_finished, label, node_name};
 use crate::systems::fit::Obstacle;
+use crate::view::node::Taint;
 
 /// What to do where stowplan's controller has not acted.
 pub(crate) const SEE_CONTROLLER: &str =
@@ -38,9 +39,23 @@ pub(crate) fn node_remedy(obstacle: &Obstacle<'_>, node: &str) -> String {
     match obstacle {
         Obstacle::Cordoned => format!("kubectl uncordon {node}"),
         Obstacle::NoHostname => format!("kubectl label node {node} {HOSTNAME}={node}"),
+        Obstacle::Taint(Taint { key, value, effect, .. }) if !is_of_kubernetes(key) => {
+            let value = if value.is_empty() { String::new() } else { format!("={value}") };
+            format!("kubectl taint node {node} {key}{value}:{effect}-")
+        }
+        small if small.is_too_small() => {
+            "let the pod request less, or add a larger node".to_owned()
+        }
         full if full.is_lack_of_capacity() => "free or add a node".to_owned(),
         _ => format!("kubectl describe node {node}"),
     }
+}
+
+/// Whether Kubernetes sets a taint with this key itself, and removes it with its cause.
+fn is_of_kubernetes(key: &str) -> bool {
+    ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"]
+        .iter()
+        .any(|prefix| key.starts_with(prefix))
 }
 
 /// Returns the command that checks the object which a label of the pod names.

@@ -116,7 +116,7 @@ fn each_obstacle_is_found_by_itself_and_named_in_the_words_of_kubernetes() {
         ("other terms", none(), terms(&of_arm), "does not match the node affinity"),
         ("empty term", none(), terms(&json!([{}])), "does not match the node affinity"),
         ("pod limit", full, none(), "has too many pods (the limit is 0)"),
-        ("cpu", none(), cpu("5"), "has insufficient cpu (4000m of 5000m)"),
+        ("cpu", none(), cpu("5"), "has insufficient cpu (4000m of 5000m, with no pod on it)"),
         ("all of the cpu", none(), cpu("4"), ""),
     ] {
         assert_eq!(found(&view(&node, 0), &spec, ALL).join(", "), expected, "{what}");
@@ -155,6 +155,24 @@ fn an_unknown_property_of_a_node_is_no_obstacle() {
     let needs = PodNeeds::of_spec(pod.spec.as_ref().unwrap());
     let candidate = Candidate { name: "n1", node: &bare, view: &view, usage: None };
     assert_eq!(first_obstacle(&Question::new(candidate, &needs), ALL), None);
+}
+
+/// Then nothing on it can be freed.
+#[test]
+fn a_node_that_is_too_small_is_told_from_one_that_is_full() {
+    let node = json!({"status": {"allocatable": {"cpu": "4", "memory": "4Gi", "pods": "9"}}});
+    for (cpu, memory, is_too_small) in
+        [("4", "4Gi", false), ("5", "1", true), ("4", "5Gi", true), ("5", "5Gi", true)]
+    {
+        let spec = requests(&json!({"cpu": cpu, "memory": memory}));
+        let pod = pod(&spec);
+        let needs = PodNeeds::of_spec(pod.spec.as_ref().unwrap());
+        let view = view(&node, 1);
+        let candidate = Candidate::find("n1", &view).unwrap();
+        let found = first_obstacle(&Question::new(candidate, &needs), ALL).unwrap();
+        assert_eq!(found.is_too_small(), is_too_small, "{cpu} {memory}: {found}");
+        assert_eq!(found.to_string().contains("with no pod on it"), is_too_small, "{found}");
+    }
 }
 
 /// A resource that the pod does not request may be overcommitted.

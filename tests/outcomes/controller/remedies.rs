@@ -54,6 +54,22 @@ pub(crate) async fn a_cordoned_host_is_uncordoned(world: Arc<World>) -> Result<(
     run_remedy(&space, "cordoned", &nodes[0]).await
 }
 
+/// The eligible node has a pod that must not be with the one that waits.
+pub(crate) async fn a_cordoned_node_without_the_other_pod_is_uncordoned(
+    world: Arc<World>,
+) -> Result<()> {
+    let (space, nodes) = space_on(&world, "spare", 2).await?;
+    world.plane.cordon(&nodes[1]).await?;
+    let apart = |name: &str| {
+        let mut pod = element("job", name, &[("host-exlocation", "apart")]);
+        pod["spec"]["nodeSelector"] = json!({"streams.ibm.com/hostpool": "spare"});
+        pod
+    };
+    same(&space.node_of_new(&apart("other")).await?, &nodes[0])?;
+    space.pending(&apart("p")).await?;
+    run_remedy(&space, "is cordoned", &nodes[1]).await
+}
+
 pub(crate) async fn a_full_host_gets_free_capacity(world: Arc<World>) -> Result<()> {
     let (space, nodes) = space_on(&world, "full", 1).await?;
     let there = json!({"spec": {"nodeSelector": {"streams.ibm.com/hostpool": "full"}}});

@@ -28,14 +28,13 @@ use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::reconcile::{self, Explained, read_time};
 use crate::systems::coschedule::{mode, volumes};
 use crate::systems::fit::{PodNeeds, Volumes};
-use crate::systems::policy::Policy;
 use crate::view::Name;
 use crate::view::resource::STATEFUL_SET;
 
 /// A placeholder that exists, or should.
 pub(super) struct Facts<'c> {
+    context: Context<'c>,
     pub(super) cluster: &'c Cluster,
-    policy: &'c Policy,
     pub(super) name: &'c Name,
     /// Its group, if that is of a run.
     group: Option<&'c Group>,
@@ -56,7 +55,7 @@ pub(super) struct Facts<'c> {
 impl<'c> Facts<'c> {
     /// `group`: that of a run. Its claims and its mode count while the placeholder does not exist.
     pub(super) fn new(context: &Context<'c>, name: &'c Name, group: Option<&'c Group>) -> Self {
-        let Context { cluster, policy, .. } = *context;
+        let cluster = context.cluster;
         let made = cluster.view.placeholder(name);
         let claims: Vec<String> = match made {
             Some(made) => made.mounted(name).map(|claim| claim.name.to_string()).collect(),
@@ -71,8 +70,8 @@ impl<'c> Facts<'c> {
         let pod = cluster.pod(&name.namespace, &format!("{}{FIRST}", name.name));
         let spec = pod.and_then(|pod| pod.spec.as_ref());
         Self {
+            context: *context,
             cluster,
-            policy,
             name,
             group,
             claims,

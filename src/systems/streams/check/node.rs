@@ -36,6 +36,10 @@ pub(in crate::systems::streams) fn check(context: &Context<'_>, node: &str) -> N
                      {namespace}/{name} run here"
                 ));
             }
+            report.reserved_for = Some((
+                format!("HostPool {namespace}/{name}"),
+                format!("stowplan check pool/{name} -n {namespace}"),
+            ));
             report.tolerations.extend(EXCLUSIVE_TAINTS.map(|key| Toleration {
                 key: Some(key.to_owned()),
                 operator: Some("Equal".to_owned()),

@@ -1,24 +1,20 @@
 //! What the constraints of Streams add to the diagnosis of a pod.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
 use super::pool::find_problem;
 use crate::kubernetes::{annotation, label, scheduler_name};
 use crate::placement::record;
-use crate::systems::check::words::{nodes, some};
+use crate::systems::check::words::some;
 use crate::systems::check::{Cluster, Context, Diagnosis, PodReport};
-use crate::systems::fit::{self, Obstacle, PodNeeds, Question};
 use crate::systems::streams::NAME;
 use crate::systems::streams::api::host_pool::Member;
 use crate::systems::streams::job::whole::Restriction;
-use crate::systems::streams::keys::{
-    COLOCATION_LABEL_PREFIX, EXCLUSIVE_TAINTS, GROUP, JOB, PROCESSING_ELEMENT,
-};
+use crate::systems::streams::keys::{COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT};
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
-use crate::systems::streams::owners::find_pool;
 use crate::view::Name;
 
 /// What Streams knows about a pod.
@@ -41,7 +37,6 @@ pub(in crate::systems::streams) fn check(
         report_pool_of(&mut report.pending, cluster, hash, *index);
     }
     report_reserved(&mut report.pending, cluster, name, read.as_ref());
-    report_exclusive(&mut report.pending, cluster, pod);
     report
 }
 
@@ -66,32 +61,6 @@ fn report_reserved(
             false => "delete it, and create it again",
         };
         diagnosis.report(difference, remedy);
-    }
-}
-
-/// Reports the pools of the nodes that the pod asks for, if all of them are exclusive to pools that it is
-/// not in: the taints name only hashes.
-fn report_exclusive(diagnosis: &mut Diagnosis, cluster: &Cluster, pod: &Pod) {
-    let needs = pod.spec.as_ref().map(PodNeeds::of_spec).unwrap_or_default();
-    let mut pools: BTreeMap<&Name, Vec<&str>> = BTreeMap::new();
-    for candidate in cluster.candidates() {
-        let question = Question::new(candidate, &needs);
-        if fit::first_obstacle(&question, fit::CHOICE).is_some() {
-            continue;
-        }
-        let is_own = |of: &Obstacle<'_>| matches!(of, Obstacle::Taint(taint) if EXCLUSIVE_TAINTS.contains(&&*taint.key));
-        let hash = cluster.view.exclusive_pool(candidate.name);
-        let hash = hash.filter(|_| fit::obstacles(&question, fit::POOL).any(|of| is_own(&of)));
-        // One node that is not exclusive to others is enough.
-        let Some(pool) = hash.and_then(|hash| find_pool(hash, &cluster.view)) else { return };
-        pools.entry(pool).or_default().push(candidate.name);
-    }
-    for (Name { namespace, name }, found) in pools {
-        let are = if found.len() == 1 { "is" } else { "are" };
-        diagnosis.report(
-            format!("{} {are} exclusive to HostPool {namespace}/{name}", nodes(&found)),
-            format!("stowplan check pool/{name} -n {namespace}"),
-        );
     }
 }
 

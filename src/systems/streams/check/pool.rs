@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::conditions::{pool_remedy, report_conditions};
 use super::scaling;
 use crate::api::condition::READY;
+use crate::systems::check::closed::Closed;
 use crate::systems::check::words::{SEE_CONTROLLER, node_remedy, nodes};
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::fit::{self, Obstacle, PodNeeds, Question};
@@ -14,6 +15,7 @@ use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool, POOL_LABEL_PREFIX};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::owners::unmarked_hosts;
+use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::Name;
@@ -38,6 +40,7 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> 
         diagnosis.report(format!("it {problem}"), "create another pool with a valid spec");
     }
     report_owners(&mut diagnosis, cluster, name, pool);
+    report_closed(&mut diagnosis, context, pool);
     if let (Ok(Form::Literal(hosts)), false) = (&pool.form, cluster.has_no_nodes()) {
         let is_member = |index| pool.status.members.iter().any(|member| member.index == index);
         let others = (0..).zip(hosts).filter(|(index, _)| !is_member(*index));
@@ -68,25 +71,12 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> 
 /// exclusive, a node belongs to one.
 fn report_owners(diagnosis: &mut Diagnosis, cluster: &Cluster, name: &Name, pool: &HostPool) {
     let view = &cluster.view;
-    if pool.is_labelled() && find_current(pool, READY).is_none() {
+    if matches!(pool.form, Ok(Form::Any))
+        || (pool.is_labelled() && find_current(pool, READY).is_none())
+    {
         return;
     }
-    let mut wanted: BTreeSet<&str> = match &pool.form {
-        Ok(Form::Literal(hosts)) => {
-            let node = |host| match resolve(view, host) {
-                Resolved::Node(node) => Some(node),
-                Resolved::Unknown | Resolved::Ambiguous(_) => None,
-            };
-            hosts.iter().filter_map(node).collect()
-        }
-        Ok(Form::Tagged(tags) | Form::Sized(_, tags)) => {
-            let tags = tag_keys(tags);
-            let nodes = view.nodes().map(|(node, _)| node);
-            nodes.filter(|node| has_tags(view.node_tags(node), &tags)).collect()
-        }
-        Ok(Form::Any) | Err(_) => return,
-    };
-    recorded(pool).for_each(|node| _ = wanted.remove(node));
+    let wanted = wanted(pool, cluster);
     let others = view.host_pools().filter(|(other, of)| {
         *other != name
             && (pool.exclusive || of.exclusive)
@@ -110,6 +100,47 @@ fn report_owners(diagnosis: &mut Diagnosis, cluster: &Cluster, name: &Name, pool
         let Name { namespace, name } = other;
         diagnosis.decided.push(format!("{} {verb} HostPool {namespace}/{name}", nodes(&hosts)));
     }
+}
+
+/// The nodes that a pool could have besides those that its status records.
+fn wanted<'c>(pool: &'c HostPool, cluster: &'c Cluster) -> BTreeSet<&'c str> {
+    let view = &cluster.view;
+    let nodes = view.nodes().map(|(node, _)| node);
+    let mut wanted: BTreeSet<&str> = match &pool.form {
+        Ok(Form::Literal(hosts)) => {
+            let node = |host| match resolve(view, host) {
+                Resolved::Node(node) => Some(node),
+                Resolved::Unknown | Resolved::Ambiguous(_) => None,
+            };
+            hosts.iter().filter_map(node).collect()
+        }
+        Ok(Form::Tagged(tags) | Form::Sized(_, tags)) => {
+            let tags = tag_keys(tags);
+            nodes.filter(|node| has_tags(view.node_tags(node), &tags)).collect()
+        }
+        Ok(Form::Any) => nodes.collect(),
+        Err(_) => BTreeSet::new(),
+    };
+    recorded(pool).for_each(|node| _ = wanted.remove(node));
+    wanted
+}
+
+/// Reports the nodes that a pool without enough of them could have, and that are only closed.
+fn report_closed(diagnosis: &mut Diagnosis, context: &Context<'_>, pool: &HostPool) {
+    let lacks_nodes = find_current(pool, READY)
+        .is_some_and(|ready| ready.reason == PoolReason::InsufficientNodes.as_str());
+    if !lacks_nodes {
+        return;
+    }
+    let pod = PodNeeds::default();
+    let mut closed = Closed::default();
+    for node in wanted(pool, context.cluster) {
+        let Some(candidate) = context.cluster.candidate(node) else { continue };
+        if let Some(found) = fit::first_obstacle(&Question::new(candidate, &pod), fit::POOL) {
+            closed.add(context, node, &found);
+        }
+    }
+    closed.report_ways_out(diagnosis, |_| true);
 }
 
 /// The nodes that the status of a pool records.

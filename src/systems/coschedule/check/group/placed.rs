@@ -2,8 +2,8 @@
 
 use super::{Facts, wait_a_moment};
 use crate::systems::check::Diagnosis;
+use crate::systems::check::closed::explain;
 use crate::systems::check::cluster::{first_obstacle, states_capacity};
-use crate::systems::check::words::node_remedy;
 use crate::systems::coschedule::reconcile::{Explained, Next, Trouble, Why};
 use crate::systems::fit::{self, Obstacle, Question};
 
@@ -16,7 +16,8 @@ impl Facts<'_> {
             self.report_decision(explained, node, closed.as_ref(), &mut found);
         }
         if let Some(why) = closed.filter(|_| !found.has_obstacle()) {
-            found.report(format!("node {node} {why}"), node_remedy(&why, node));
+            let (why, _, remedy) = explain(&self.context, node, &why);
+            found.report(format!("node {node} {why}"), remedy);
         }
         // Without an obstacle of its own a waiting pod waits for the placeholder.
         let waiting = || self.explained.iter().flat_map(|explained| &explained.waiting);
@@ -48,7 +49,7 @@ impl Facts<'_> {
         closed: Option<&Obstacle<'_>>,
         found: &mut Diagnosis,
     ) {
-        let of_node = closed.map(|why| node_remedy(why, node));
+        let of_node = closed.map(|why| explain(&self.context, node, why).2);
         let free = "free or add a node, or let the waiting pods request less";
         let remedy = of_node.as_deref().unwrap_or(free);
         let states_capacity = self.cluster.candidate(node).is_some_and(states_capacity);
@@ -57,10 +58,13 @@ impl Facts<'_> {
                 Why::Members(note) => {
                     let instead = of_node.iter().map(|remedy| format!(", or {remedy}"));
                     let instead: String = instead.collect();
-                    found.report(note, format!("wait until that pod has ended{instead}"));
+                    self.report_members(note, node, &instead, found);
                 }
                 Why::Pinned(..) => found.report(format!("{why}: the group cannot move"), remedy),
-                Why::NoOtherNode(_) => found.report(why.to_string(), remedy),
+                Why::NoOtherNode(_) => {
+                    found.report(why.to_string(), remedy);
+                    self.report_closed(node, found);
+                }
                 Why::Unschedulable { .. } => {
                     let is_closed = closed.map(|why| format!("node {node} {why}; "));
                     let remedy = of_node.as_deref().unwrap_or("see what the scheduler says");
@@ -82,9 +86,13 @@ impl Facts<'_> {
             }
             _ => None,
         };
-        if let Some(leaves) = leaves.filter(|_| !found.has_obstacle()) {
-            found
-                .report(format!("{leaves}; the controller moves the placeholder"), wait_a_moment());
+        let Some(leaves) = leaves.filter(|_| !found.has_obstacle()) else { return };
+        let is_bound = matches!(&explained.next, Next::Rewrite(plan) if plan.only.is_some());
+        if is_bound || self.has_other_node(node) {
+            let what = format!("{leaves}; the controller moves the placeholder");
+            return found.report(what, wait_a_moment());
         }
+        found.report(format!("{leaves}, and no other node takes the placeholder now"), remedy);
+        self.report_closed(node, found);
     }
 }

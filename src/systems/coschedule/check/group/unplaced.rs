@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Facts, is_isolated};
-use crate::systems::check::Diagnosis;
+use crate::systems::check::closed::{Closed, explain};
 use crate::systems::check::cluster::first_obstacle;
-use crate::systems::check::words::{counted, node_remedy, nodes};
+use crate::systems::check::words::{counted, nodes};
+use crate::systems::check::{Context, Diagnosis};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::policy::IsolationScope;
 use crate::systems::coschedule::reconcile::{Next, Why};
@@ -21,21 +22,16 @@ enum Refusal<'f> {
 }
 
 impl Refusal<'_> {
-    fn predicate(&self, several: bool) -> String {
+    /// The predicates of sentences about one node and about several, and the remedy.
+    fn explain(&self, context: &Context<'_>, node: &str) -> (String, String, String) {
         match self {
-            Self::Isolated if several => "are used by another run alone".to_owned(),
-            Self::Isolated => "is used by another run alone".to_owned(),
-            Self::Obstacle(obstacle) => obstacle.predicate(several),
-        }
-    }
-
-    fn remedy(&self, node: &str) -> String {
-        match self {
-            Self::Isolated => {
+            Self::Isolated => (
+                "is used by another run alone".to_owned(),
+                "are used by another run alone".to_owned(),
                 "wait until one of those runs has ended, or add a node (runs are isolated)"
-                    .to_owned()
-            }
-            Self::Obstacle(obstacle) => node_remedy(obstacle, node),
+                    .to_owned(),
+            ),
+            Self::Obstacle(obstacle) => explain(context, node, obstacle),
         }
     }
 }
@@ -76,23 +72,41 @@ impl Facts<'_> {
     /// Reports that the placeholder must be on the node of its members, and why that node does not
     /// take it.
     fn report_held(&self, note: &str, node: Option<&str>, diagnosis: &mut Diagnosis) {
-        let wait = "wait until that pod has ended";
         let candidate = node.and_then(|node| self.cluster.candidate(node));
-        let Some((node, why)) = candidate.and_then(|of| Some((of.name, self.refused_by(of)?)))
-        else {
-            let describe = self.describe_pod();
-            let remedy = format!("{wait}, or see why the scheduler refuses its node: {describe}");
-            return diagnosis.report(note, remedy);
+        let found = candidate.and_then(|of| Some((of.name, self.refused_by(of)?)));
+        let Some((node, why)) = found else {
+            let instead =
+                format!(", or see why the scheduler refuses its node: {}", self.describe_pod());
+            return self.report_members(note, node.unwrap_or_default(), &instead, diagnosis);
         };
+        let (reason, _, open) = why.explain(&self.context, node);
         let instead = match &why {
             Refusal::Isolated => String::new(),
             Refusal::Obstacle(of) if of.is_lack_of_capacity() => {
                 format!(", or free room on node {node}")
             }
-            Refusal::Obstacle(of) => format!(", or {}", node_remedy(of, node)),
+            Refusal::Obstacle(_) => format!(", or {open}"),
         };
-        let what = format!("{note}; node {node} {}", why.predicate(false));
-        diagnosis.report(what, format!("{wait}{instead}"));
+        self.report_members(&format!("{note}; node {node} {reason}"), node, &instead, diagnosis);
+    }
+
+    /// Whether another node takes the placeholder.
+    pub(super) fn has_other_node(&self, node: &str) -> bool {
+        let mut others = self.cluster.candidates().filter(|other| other.name != node);
+        others.any(|other| self.refused_by(other).is_none())
+    }
+
+    /// Reports the other nodes that could take the placeholder if they were opened.
+    pub(super) fn report_closed(&self, node: &str, diagnosis: &mut Diagnosis) {
+        let mut closed = Closed::default();
+        for candidate in self.cluster.candidates().filter(|other| other.name != node) {
+            let chosen = Question::new(candidate, &self.needs);
+            let is_chosen = fit::first_obstacle(&chosen, fit::CHOICE).is_none();
+            if is_chosen && let Some(Refusal::Obstacle(found)) = self.refused_by(candidate) {
+                closed.add(&self.context, candidate.name, &found);
+            }
+        }
+        closed.report_ways_out(diagnosis, |_| true);
     }
 
     /// Why a node does not take the placeholder.
@@ -111,7 +125,8 @@ impl Facts<'_> {
     fn is_isolated_from(&self, node: &str) -> bool {
         let view = &self.cluster.view;
         view.placeholder_pods().any(|(other, pod)| {
-            let in_scope = self.policy.coschedule.isolation_scope == IsolationScope::Cluster
+            let in_scope = self.context.policy.coschedule.isolation_scope
+                == IsolationScope::Cluster
                 || other.namespace == self.name.namespace;
             let other = Name::new(&other.namespace, &pod.placeholder);
             let mode = || view.placeholder(&other).and_then(|made| made.mode.as_deref());
@@ -159,20 +174,21 @@ impl Facts<'_> {
                 );
             };
         }
-        let mut refusals: BTreeMap<String, (Refusal<'_>, Vec<&str>)> = BTreeMap::new();
+        let mut refusals: BTreeMap<String, (String, String, Vec<&str>)> = BTreeMap::new();
         for candidate in usable {
             let node = candidate.name;
             let Some(why) = self.refused_by(*candidate) else {
                 let text = "could take it as far as stowplan can see: see what the scheduler says";
                 return diagnosis.report(format!("node {node} {text}"), self.describe_pod());
             };
-            let of_reason = refusals.entry(why.predicate(false));
-            of_reason.or_insert_with(|| (why, Vec::new())).1.push(node);
+            let (of_one, of_several, remedy) = why.explain(&self.context, node);
+            let of_reason = refusals.entry(of_one);
+            of_reason.or_insert((of_several, remedy, Vec::new())).2.push(node);
         }
         let only = reach.map(|reach| format!("; {reach}")).unwrap_or_default();
-        for (why, names) in refusals.into_values() {
-            let text = format!("{} {}{only}", nodes(&names), why.predicate(names.len() > 1));
-            diagnosis.report(text, why.remedy(names[0]));
+        for (of_one, (of_several, remedy, names)) in refusals {
+            let why = if names.len() > 1 { of_several } else { of_one };
+            diagnosis.report(format!("{} {why}{only}", nodes(&names)), remedy);
         }
     }
 }

@@ -250,8 +250,13 @@ impl<'v> Decider<'_, 'v> {
         let Some((running, member)) = running.filter(|_| !state.waiting.is_empty()) else {
             return Next::Nothing;
         };
+        let is_lasting = member.details.as_ref().is_some_and(|details| details.runs_for_ever);
+        let until = match is_lasting {
+            true => "no pod of it runs there, and that one does not end by itself",
+            false => "that pod has ended",
+        };
         let note = format!(
-            "{why}, and pod {} of the group still runs on {}: the group moves when that pod has ended",
+            "{why}, and pod {} of the group still runs on {}: the group moves when {until}",
             running.name,
             member.place().unwrap_or(node)
         );
