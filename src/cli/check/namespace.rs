@@ -13,7 +13,7 @@ use crate::systems::SYSTEMS;
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::exclusion::IGNORE;
 use crate::view::Name;
-use crate::view::resource::NAMESPACE;
+use crate::view::resource::{NAMESPACE, POD};
 
 /// The kind of the diagnosis of a namespace.
 pub(super) const KIND: &str = "Namespace";
@@ -53,13 +53,25 @@ fn diagnose_one(context: &Context<'_>, documents: &[Value], namespace: &str) -> 
         );
     }
     let parts = &mut diagnosis.parts;
+    let mut known = BTreeSet::new();
+    // A pod is a part of one diagnosis. An object whose parts all others have needs none of its own.
+    let mut add = |mut part: Diagnosis| {
+        let is_of_others =
+            part.remove_pods(&known) && part.parts.is_empty() && part.obstacles.is_empty();
+        if !is_of_others {
+            let pods = part.all().into_iter().filter(|part| part.kind == POD.kind);
+            known.extend(pods.map(|pod| pod.name.clone()));
+            parts.push(part);
+        }
+    };
     for kind in checked_kinds() {
         let names = (kind.find_all)(context, namespace).into_iter();
-        parts.extend(names.filter_map(|name| (kind.check)(context, &name)));
+        names.filter_map(|name| (kind.check)(context, &name)).for_each(&mut add);
     }
     for workload in WORKLOADS {
         for name in workload.find_all(documents, namespace) {
-            parts.extend(workload.diagnose(context, documents, &Name::new(namespace, name)));
+            let name = Name::new(namespace, name);
+            workload.diagnose(context, documents, &name).into_iter().for_each(&mut add);
         }
     }
     for pod in context.cluster.in_namespace(namespace).filter(|pod| !is_finished(pod)) {
@@ -67,7 +79,7 @@ fn diagnose_one(context: &Context<'_>, documents: &[Value], namespace: &str) -> 
         if is_part_of_own(pod, namespace, parts) {
             continue;
         }
-        if !parts.iter().any(|part| part.covers("Pod", namespace, name)) {
+        if !known.contains(name) {
             let pod = (context.pods.diagnose)(context, &Name::new(namespace, name), pod);
             parts.push(pod);
         }

@@ -33,8 +33,14 @@ fn write_namespace(page: &mut Page, diagnosis: &Diagnosis) {
         diagnosis.parts.iter().partition(|part| part.has_obstacle());
     let summary = match (waiting.len(), fine.len()) {
         (0, 0) if diagnosis.obstacles.is_empty() => "nothing to check".to_owned(),
-        (waiting, fine) => {
-            format!("{} with an obstacle, {fine} without", counted(waiting, "object"))
+        (_, fine) => {
+            let all = diagnosis.all().into_iter();
+            let pods = all.filter(|of| of.kind == "Pod" && of.has_obstacle()).count();
+            let of_parts = pods > waiting.iter().filter(|of| of.kind == "Pod").count();
+            let pods =
+                if of_parts { format!(" ({})", counted(pods, "pod")) } else { String::new() };
+            let waiting = counted(waiting.len(), "object");
+            format!("{waiting} with an obstacle{pods}, {fine} without")
         }
     };
     page.paint(TITLE, &format!("Namespace {}", diagnosis.name)).push(&format!(": {summary}\n"));

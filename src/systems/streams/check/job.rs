@@ -16,16 +16,16 @@ use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::resources::STREAMS_JOB;
 use crate::view::Name;
 
-/// The jobs of a namespace: StreamsJobs, and those that only pods name.
+/// The StreamsJobs of a namespace.
 pub(super) fn find_all(context: &Context<'_>, namespace: &str) -> Vec<Name> {
     let jobs = context.cluster.view.streams_jobs();
-    let of_jobs = jobs.filter(|(name, _)| *name.namespace == *namespace);
-    let mut names: BTreeSet<Name> = of_jobs.map(|(name, _)| name.clone()).collect();
-    let pods = context.cluster.in_namespace(namespace);
-    let of_pods = pods.filter_map(|pod| label(&pod.metadata, JOB));
-    names.extend(of_pods.map(|job| Name::new(namespace, job)));
+    let own = jobs.filter(|(name, _)| *name.namespace == *namespace);
+    let names: BTreeSet<Name> = own.map(|(name, _)| name.clone()).collect();
     names.into_iter().collect()
 }
+
+/// The kind of the diagnosis of pods with the label of a job that does not exist.
+const LABELLED: &str = "Pods with label";
 
 /// Why the pods of a job wait. `None`: there is neither a StreamsJob nor a pod of it.
 pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
@@ -42,11 +42,16 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     if job.is_none() && pods.is_empty() {
         return None;
     }
-    let mut diagnosis = Diagnosis::new(STREAMS_JOB.kind, key);
+    let labelled = Name::new(namespace, &format!("{JOB}={name}"));
+    let mut diagnosis = match job {
+        Some(_) => Diagnosis::new(STREAMS_JOB.kind, key),
+        None => Diagnosis::new(LABELLED, &labelled),
+    };
     match job {
-        None => diagnosis
-            .asked
-            .push(format!("no StreamsJob; {} by their annotations", counted(pods.len(), "pod"))),
+        None => diagnosis.asked.push(format!(
+            "{} by their annotations: there is no StreamsJob {name}",
+            counted(pods.len(), "pod")
+        )),
         Some(job) => {
             if let Ok(spec) = &job.spec {
                 diagnosis.asked.push(format!(
