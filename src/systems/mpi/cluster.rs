@@ -86,8 +86,11 @@ impl Problem {
             ),
             Self::ScaledToZero { resource, workload, annotated } if *resource == STATEFUL_SET => {
                 let Name { namespace, name } = workload;
-                let count = annotated.map_or_else(|| "COUNT".to_owned(), |of| of.to_string());
-                format!("kubectl scale statefulset {name} -n {namespace} --replicas={count}")
+                let (count, more) = match annotated {
+                    Some(annotated) => (*annotated, ""),
+                    None => (1, ": or more, as many workers as the launcher shall use"),
+                };
+                format!("kubectl scale statefulset {name} -n {namespace} --replicas={count}{more}")
             }
             Self::ScaledToZero { .. } => {
                 "create the Job again with completionMode: Indexed and its completions".to_owned()

@@ -30,8 +30,20 @@ fn job(accepted: &str, reason: &str) -> Value {
 }
 
 /// The words that stand for a name in a document. A message has the name itself.
-const PLACEHOLDERS: [&str; 10] =
-    ["CLUSTER", "INDEX", "JOB", "KEY", "KIND", "NAME", "NAMESPACE", "NODE", "POD", "VALUE"];
+const PLACEHOLDERS: [&str; 12] = [
+    "CLUSTER",
+    "COUNT",
+    "FILE",
+    "INDEX",
+    "JOB",
+    "KEY",
+    "KIND",
+    "NAME",
+    "NAMESPACE",
+    "NODE",
+    "POD",
+    "VALUE",
+];
 
 /// A command with a placeholder in it cannot be pasted.
 #[test]
@@ -43,13 +55,14 @@ fn no_message_has_a_placeholder_for_a_name() {
             Some((path, expected.to_owned()))
         });
     let snapshots = files(&root.join("tests/offline"), "snap");
+    let of_installation = files(&root.join("src/cli/check/installation/snapshots"), "snap");
     let is_checks = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("check_") || name.starts_with("map_")
     };
     let of_checks = snapshots.into_iter().filter(|(path, _)| is_checks(path));
     let mut texts = 0;
-    for (path, text) in of_fixtures.chain(of_checks) {
+    for (path, text) in of_fixtures.chain(of_checks).chain(of_installation) {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let found = text.split(|c| !is_word(c)).find(|word| PLACEHOLDERS.contains(word));
         assert_eq!(found, None, "{}", path.display());

@@ -36,7 +36,10 @@ fn find_text(facts: &Facts) -> Option<&str> {
 pub(super) fn check_policy(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("policy");
     let name = facts.policy_name.as_deref().unwrap_or("with the policy");
-    let runbook = "stowplan policy check -f FILE; helm upgrade with a valid policy";
+    let (namespace, map) = name.split_once('/').unwrap_or(("stowplan-system", "stowplan-policy"));
+    let runbook = &*format!(
+        "kubectl get configmap {map} -n {namespace} -o jsonpath='{{.data.policy\\.yaml}}' | stowplan policy check -f -; helm upgrade with a valid policy"
+    );
     let mut wanted = None;
     match &facts.policy {
         Err(unread) => {
