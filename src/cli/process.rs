@@ -2,12 +2,10 @@
 
 use std::io;
 use std::num::NonZero;
-use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use kube::{Client, Config};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinError;
@@ -32,21 +30,6 @@ const MOST_WORKERS: usize = 4;
 pub(super) fn build_runtime() -> io::Result<Runtime> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     Builder::new_multi_thread().worker_threads(cores.min(MOST_WORKERS)).enable_all().build()
-}
-
-/// Runs a command in the cluster of the kubeconfig or of the service account.
-///
-/// # Errors
-/// There is no cluster, or those of the command.
-pub(super) fn run_in_cluster<F>(command: impl FnOnce(Client) -> F) -> anyhow::Result<ExitCode>
-where
-    F: Future<Output = anyhow::Result<ExitCode>>,
-{
-    Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let config = Config::infer().await.context(NO_CLUSTER)?;
-        let client = Client::try_from(config).context(NO_CLUSTER)?;
-        command(client).await
-    })
 }
 
 /// Reads the name of the host, which in a pod is the pod's name.

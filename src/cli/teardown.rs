@@ -10,11 +10,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use json_patch::PatchOperation;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{
@@ -26,7 +27,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::process;
+use super::live::{Access, parse_namespace};
+use super::{block_on, print_notice};
 use crate::controller::certificates::secrets::Role;
 use crate::controller::lease;
 use crate::systems::SYSTEMS;
@@ -47,45 +49,71 @@ const VALID: Duration = Duration::from_secs(60);
 /// The arguments of `stowplan teardown`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Removed are webhook configurations, placeholders and scaling pods, scheduling gates of pods, labels
+and taints of nodes, the Lease, and the Secrets that the controller has made. HostPools and
+StreamsJobs stay. A controller that still runs would undo it: uninstall the chart first.
+
+Exit code: 0 all is removed (with --dry-run: listed), 1 a controller still runs, 2 an error.
+
 Examples:
-  # Remove what an uninstalled release has left (helm uninstall --no-hooks)
-  stowplan teardown --namespace stowplan-system")]
+  # What an uninstalled release has left (helm uninstall --no-hooks); nothing is changed
+  stowplan teardown -n stowplan-system --dry-run
+
+  # Remove it
+  stowplan teardown -n stowplan-system
+
+  # In the cluster of another context, of a release whose objects have another name
+  stowplan teardown -n placement --name placement-stowplan --context staging")]
 pub(super) struct Arguments {
     /// The namespace in which stowplan is or was installed; its Lease is there
-    #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = parse_namespace)]
     namespace: String,
     /// What the names of the chart's objects start with (its value fullnameOverride, or the
     /// release's name): the Secrets NAME-tls and NAME-ca are removed if stowplan has made them
     #[arg(long, value_name = "NAME", default_value = "stowplan",
           value_parser = NonEmptyStringValueParser::new())]
     name: String,
+    /// List what would be removed, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    access: Access,
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    process::run_in_cluster(|client| tear_down(client, &arguments.namespace, &arguments.name))
+    block_on(tear_down(arguments))?
 }
 
-async fn tear_down(client: Client, namespace: &str, name: &str) -> anyhow::Result<ExitCode> {
-    remove_webhooks::<MutatingWebhookConfiguration>(&client).await?;
-    remove_webhooks::<ValidatingWebhookConfiguration>(&client).await?;
-    let mut hold = Hold::take(&client, namespace).await?;
-    remove_objects(&client, &mut hold).await?;
-    remove_gates(&client, &mut hold).await?;
-    clean_nodes(&client, &mut hold).await?;
-    remove_certificates(&client, namespace, name).await?;
-    report_kept(&client).await;
-    match &hold.running {
-        None => {
-            hold.remove().await?;
-            Ok(ExitCode::SUCCESS)
+async fn tear_down(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let Arguments { namespace, name, dry_run, access } = arguments;
+    let connection = access.connect().await?;
+    print_notice(&format!("the cluster is {}", connection.server));
+    let client = connection.client;
+    ensure_namespace(&client, namespace).await?;
+    let mut teardown = Teardown { client, dry_run: *dry_run, hold: None };
+    teardown.remove_webhooks::<MutatingWebhookConfiguration>().await?;
+    teardown.remove_webhooks::<ValidatingWebhookConfiguration>().await?;
+    teardown.hold = Some(Hold::take(&teardown.client, namespace, *dry_run).await?);
+    teardown.remove_objects().await?;
+    teardown.remove_gates().await?;
+    teardown.clean_nodes().await?;
+    teardown.remove_certificates(namespace, name).await?;
+    report_kept(&teardown.client).await;
+    teardown.end().await
+}
+
+/// Refuses a namespace that does not exist, in which no Lease can be held. The chart's hook may not
+/// read namespaces; its own exists.
+async fn ensure_namespace(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    match Api::<Namespace>::all(client.clone()).get_opt(namespace).await {
+        Ok(None) => anyhow::bail!(
+            "there is no namespace {namespace}: name the one in which stowplan is or was \
+             installed, or create it for the teardown (`kubectl create namespace {namespace}`)"
+        ),
+        Err(error) if !has_code(&error, &[403]) => {
+            Err(error).with_context(|| format!("namespace {namespace} cannot be read"))
         }
-        Some(controller) => {
-            super::print_notice(&format!(
-                "controller {controller} still runs and will take the Lease again within a minute: \
-                 uninstall the chart, then run teardown again"
-            ));
-            Ok(ExitCode::FAILURE)
-        }
+        _ => Ok(()),
     }
 }
 
@@ -96,20 +124,6 @@ fn report(text: &str) -> anyhow::Result<()> {
 /// Whether an answer says that there is no such object, or that it has changed.
 fn has_code(error: &kube::Error, codes: &[u16]) -> bool {
     matches!(error, kube::Error::Api(status) if codes.contains(&status.code))
-}
-
-/// Deletes an object if it is still the one that was listed.
-async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>) -> anyhow::Result<()>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let preconditions = Preconditions { uid, resource_version: None };
-    match api.delete(name, &DeleteParams::default().preconditions(preconditions)).await {
-        Err(error) if !has_code(&error, &[404, 409]) => {
-            Err(error).with_context(|| format!("{name} cannot be deleted"))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Lists all objects, a page at a time.
@@ -150,23 +164,6 @@ impl Webhooks for ValidatingWebhookConfiguration {
     }
 }
 
-/// Removes the configurations with webhooks of stowplan, whatever their release was called.
-async fn remove_webhooks<K>(client: &Client) -> anyhow::Result<()>
-where
-    K: Webhooks + kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>,
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let api = Api::<K>::all(client.clone());
-    for configuration in list(&api, None).await.with_context(|| K::KIND)? {
-        if configuration.names().any(|name| name.ends_with(".stowplan.dev")) {
-            let name = configuration.name_any();
-            delete(&api, &name, configuration.uid()).await?;
-            report(&format!("removed {} {name}", K::KIND))?;
-        }
-    }
-    Ok(())
-}
-
 /// The Lease, held for the teardown.
 struct Hold {
     leases: Api<Lease>,
@@ -174,37 +171,57 @@ struct Hold {
     renewed: Instant,
     /// The controller that held the Lease and renewed it until the end.
     running: Option<String>,
+    /// There was a Lease before.
+    has_existed: bool,
 }
 
 impl Hold {
     /// Takes the Lease from a controller that has ended, or, after as long as an ending one needs,
-    /// from one that still runs.
-    async fn take(client: &Client, namespace: &str) -> anyhow::Result<Self> {
+    /// from one that still runs. In a dry run it says only that it would.
+    async fn take(client: &Client, namespace: &str, dry_run: bool) -> anyhow::Result<Self> {
         let leases = Api::<Lease>::namespaced(client.clone(), namespace);
         let began = Instant::now();
         let first = leases.get_opt(lease::NAME).await.context("the Lease cannot be read")?;
-        let mut running = None;
-        if first.as_ref().and_then(holder).is_some() {
+        let mut hold = Self {
+            leases,
+            namespace: namespace.to_owned(),
+            renewed: began,
+            running: None,
+            has_existed: first.is_some(),
+        };
+        let seconds = lease::DURATION.as_secs();
+        if let Some(controller) = first.as_ref().and_then(holder) {
+            let wait = if dry_run { "would wait" } else { "waiting" };
+            print_notice(&format!(
+                "{wait} up to {seconds} s for the end of controller {controller}, which holds the \
+                 Lease {namespace}/{}",
+                lease::NAME
+            ));
             let before = first.and_then(|lease| lease.metadata.resource_version);
             // A controller that has ended renews no more.
-            while began.elapsed() < lease::DURATION {
+            while !dry_run && began.elapsed() < lease::DURATION {
                 sleep(Duration::from_secs(1)).await;
-                let now = leases.get_opt(lease::NAME).await?;
+                let now = hold.leases.get_opt(lease::NAME).await?;
                 let version =
                     now.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
                 match now.as_ref().and_then(holder) {
                     None => {
-                        running = None;
+                        hold.running = None;
                         break;
                     }
-                    Some(current) => running = (version != before).then_some(current),
+                    Some(current) => hold.running = (version != before).then_some(current),
                 }
             }
         }
-        let mut hold = Self { leases, namespace: namespace.to_owned(), renewed: began, running };
+        if dry_run {
+            return Ok(hold);
+        }
         hold.renew().await?;
-        if hold.running.is_some() {
-            // Its last write has ended by then.
+        if let Some(controller) = &hold.running {
+            print_notice(&format!(
+                "controller {controller} still runs: the Lease is taken from it; waiting \
+                 {seconds} s for the end of its last write"
+            ));
             sleep(lease::DURATION).await;
         }
         Ok(hold)
@@ -251,11 +268,6 @@ impl Hold {
             false => self.renew().await,
         }
     }
-
-    async fn remove(self) -> anyhow::Result<()> {
-        delete(&self.leases, lease::NAME, None).await?;
-        report(&format!("removed Lease {}/{}", self.namespace, lease::NAME))
-    }
 }
 
 /// The holder of a Lease other than an earlier teardown; `None` if it was released.
@@ -264,137 +276,231 @@ fn holder(lease: &Lease) -> Option<String> {
     (!holder.is_empty() && holder != HOLDER).then_some(holder)
 }
 
-/// Removes the objects that the systems create, which have their own name as a label.
-async fn remove_objects(client: &Client, hold: &mut Hold) -> anyhow::Result<()> {
-    for (resource, label) in SYSTEMS.iter().flat_map(|system| system.traces.objects) {
-        let kind = ApiResource {
-            group: resource.group.to_owned(),
-            version: resource.version.to_owned(),
-            api_version: resource.api_version(),
-            kind: resource.kind.to_owned(),
-            plural: resource.plural.to_owned(),
+/// A teardown of the cluster. In a dry run it reads only.
+struct Teardown {
+    client: Client,
+    dry_run: bool,
+    /// Held as soon as the webhooks are removed.
+    hold: Option<Hold>,
+}
+
+impl Teardown {
+    /// Reports something that is removed, or in a dry run would be.
+    fn report(&self, what: &str) -> anyhow::Result<()> {
+        report(&format!("{} {what}", if self.dry_run { "would remove" } else { "removed" }))
+    }
+
+    /// Renews the Lease if it is time. Called before each write.
+    async fn keep(&mut self) -> anyhow::Result<()> {
+        match &mut self.hold {
+            Some(hold) => hold.keep().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes an object if it is still the one that was listed, and reports it as `what`.
+    async fn delete<K>(
+        &mut self,
+        api: &Api<K>,
+        name: &str,
+        uid: Option<String>,
+        what: &str,
+    ) -> anyhow::Result<()>
+    where
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        if !self.dry_run {
+            self.keep().await?;
+            let preconditions = Preconditions { uid, resource_version: None };
+            let parameters = DeleteParams::default().preconditions(preconditions);
+            match api.delete(name, &parameters).await {
+                Err(error) if !has_code(&error, &[404, 409]) => {
+                    return Err(error).with_context(|| format!("{name} cannot be deleted"));
+                }
+                _ => {}
+            }
+        }
+        self.report(what)
+    }
+
+    /// Sends the patch that `patch` makes of an object, and makes it again if the object has
+    /// changed. Reports what is removed, from `of`; `patch` returns it with the operations.
+    async fn change<K>(
+        &mut self,
+        api: &Api<K>,
+        mut object: K,
+        of: &str,
+        patch: impl Fn(&Value) -> (Vec<PatchOperation>, Vec<String>),
+    ) -> anyhow::Result<()>
+    where
+        K: kube::Resource + Clone + DeserializeOwned + serde::Serialize + std::fmt::Debug,
+    {
+        let name = object.name_any();
+        for _ in 0..ATTEMPTS {
+            let document = serde_json::to_value(&object)?;
+            let (changes, removed) = patch(&document);
+            if changes.is_empty() {
+                return Ok(());
+            }
+            let what = format!("{of}: {}", removed.join(", "));
+            if self.dry_run {
+                return self.report(&what);
+            }
+            self.keep().await?;
+            let version = document["metadata"]["resourceVersion"].clone();
+            let version = test(&["metadata", "resourceVersion"], version);
+            let operations = [version].into_iter().chain(changes).collect();
+            let patch = Patch::<()>::Json(json_patch::Patch(operations));
+            match api.patch(&name, &PatchParams::default(), &patch).await {
+                Ok(_) => return self.report(&what),
+                Err(error) if has_code(&error, &[409, 422]) => {}
+                Err(error) if has_code(&error, &[404]) => return Ok(()),
+                Err(error) => {
+                    return Err(error).with_context(|| format!("{name} cannot be changed"));
+                }
+            }
+            match api.get_opt(&name).await? {
+                Some(current) => object = current,
+                None => return Ok(()),
+            }
+        }
+        anyhow::bail!("{name} cannot be changed: it changes again and again")
+    }
+
+    /// Removes the configurations with webhooks of stowplan, whatever their release was called.
+    async fn remove_webhooks<K>(&mut self) -> anyhow::Result<()>
+    where
+        K: Webhooks + kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>,
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        for configuration in list(&api, None).await.with_context(|| K::KIND)? {
+            if configuration.names().any(|name| name.ends_with(".stowplan.dev")) {
+                let name = configuration.name_any();
+                let what = format!("{} {name}", K::KIND);
+                self.delete(&api, &name, configuration.uid(), &what).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the objects that the systems create, which have their own name as a label.
+    async fn remove_objects(&mut self) -> anyhow::Result<()> {
+        for (resource, label) in SYSTEMS.iter().flat_map(|system| system.traces.objects) {
+            let kind = ApiResource {
+                group: resource.group.to_owned(),
+                version: resource.version.to_owned(),
+                api_version: resource.api_version(),
+                kind: resource.kind.to_owned(),
+                plural: resource.plural.to_owned(),
+            };
+            let everywhere = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
+            for object in list(&everywhere, Some(label)).await.context(resource.plural)? {
+                let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+                if object.labels().get(*label) != Some(&name) {
+                    continue;
+                }
+                let client = self.client.clone();
+                let api = Api::<DynamicObject>::namespaced_with(client, &namespace, &kind);
+                let what = format!("{} {namespace}/{name}", resource.kind);
+                self.delete(&api, &name, object.uid(), &what).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the scheduling gates of pods, which nothing else would remove.
+    async fn remove_gates(&mut self) -> anyhow::Result<()> {
+        let is_own = |gate: &Value| {
+            let name = gate["name"].as_str();
+            SYSTEMS.iter().flat_map(|system| system.gates).any(|own| name == Some(own.name))
         };
-        let everywhere = Api::<DynamicObject>::all_with(client.clone(), &kind);
-        for object in list(&everywhere, Some(label)).await.context(resource.plural)? {
-            let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
-            if object.labels().get(*label) != Some(&name) {
+        for pod in list(&Api::<Pod>::all(self.client.clone()), None).await.context("pods")? {
+            if pod.spec.as_ref().is_none_or(|spec| spec.scheduling_gates.is_none()) {
                 continue;
             }
-            hold.keep().await?;
-            let api = Api::<DynamicObject>::namespaced_with(client.clone(), &namespace, &kind);
-            delete(&api, &name, object.uid()).await?;
-            report(&format!("removed {} {namespace}/{name}", resource.kind))?;
+            let namespace = pod.namespace().unwrap_or_default();
+            let api = Api::<Pod>::namespaced(self.client.clone(), &namespace);
+            let of = format!("the scheduling gate of Pod {namespace}/{}", pod.name_any());
+            self.change(&api, pod, &of, |pod| {
+                let (own, others) = split(&pod["spec"]["schedulingGates"], is_own);
+                let removed = own.iter().filter_map(|gate| gate["name"].as_str());
+                let removed: Vec<_> = removed.map(str::to_owned).collect();
+                match own.is_empty() {
+                    true => (Vec::new(), removed),
+                    false => (vec![replace(&["spec", "schedulingGates"], others)], removed),
+                }
+            })
+            .await?;
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Sends the patch that `patch` makes of an object, and makes it again if the object has changed.
-/// Returns whether there was anything to do.
-async fn change<K>(
-    api: &Api<K>,
-    mut object: K,
-    patch: impl Fn(&Value) -> Vec<json_patch::PatchOperation>,
-) -> anyhow::Result<bool>
-where
-    K: kube::Resource + Clone + DeserializeOwned + serde::Serialize + std::fmt::Debug,
-{
-    let name = object.name_any();
-    for _ in 0..ATTEMPTS {
-        let document = serde_json::to_value(&object)?;
-        let changes = patch(&document);
-        if changes.is_empty() {
-            return Ok(false);
+    /// Removes the labels and taints of nodes.
+    async fn clean_nodes(&mut self) -> anyhow::Result<()> {
+        let api = Api::<Node>::all(self.client.clone());
+        let traces = || SYSTEMS.iter().map(|system| &system.traces);
+        let is_label = |key: &str| {
+            traces().filter_map(|traces| traces.node_labels).any(|prefix| key.starts_with(prefix))
+        };
+        let is_taint = |taint: &Value| {
+            traces().flat_map(|traces| traces.taints).any(|key| taint["key"] == *key)
+        };
+        for node in list(&api, None).await.context("nodes")? {
+            let of = format!("labels and taints of Node {}", node.name_any());
+            self.change(&api, node, &of, |node| {
+                let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
+                let labels = labels.map(|(key, _)| key).filter(|key| is_label(key));
+                let mut removed: Vec<_> = labels.cloned().collect();
+                let mut operations: Vec<_> =
+                    removed.iter().map(|key| remove(&["metadata", "labels", key])).collect();
+                let (own, others) = split(&node["spec"]["taints"], is_taint);
+                if !own.is_empty() {
+                    removed
+                        .extend(own.iter().filter_map(|taint| Some(taint["key"].as_str()?.into())));
+                    operations.push(replace(&["spec", "taints"], others));
+                }
+                (operations, removed)
+            })
+            .await?;
         }
-        let version =
-            test(&["metadata", "resourceVersion"], document["metadata"]["resourceVersion"].clone());
-        let operations = [version].into_iter().chain(changes).collect();
-        let patch = Patch::<()>::Json(json_patch::Patch(operations));
-        match api.patch(&name, &PatchParams::default(), &patch).await {
-            Ok(_) => return Ok(true),
-            Err(error) if has_code(&error, &[409, 422]) => {}
-            Err(error) if has_code(&error, &[404]) => return Ok(false),
-            Err(error) => return Err(error).with_context(|| format!("{name} cannot be changed")),
-        }
-        match api.get_opt(&name).await? {
-            Some(current) => object = current,
-            None => return Ok(false),
-        }
+        Ok(())
     }
-    anyhow::bail!("{name} cannot be changed: it changes again and again")
-}
 
-/// Removes the scheduling gates of pods, which nothing else would remove.
-async fn remove_gates(client: &Client, hold: &mut Hold) -> anyhow::Result<()> {
-    let is_own = |gate: &Value| {
-        let name = gate["name"].as_str();
-        SYSTEMS.iter().flat_map(|system| system.gates).any(|own| name == Some(own.name))
-    };
-    for pod in list(&Api::<Pod>::all(client.clone()), None).await.context("pods")? {
-        let namespace = pod.namespace().unwrap_or_default();
-        let name = pod.name_any();
-        if pod.spec.as_ref().is_none_or(|spec| spec.scheduling_gates.is_none()) {
-            continue;
-        }
-        hold.keep().await?;
-        let api = Api::<Pod>::namespaced(client.clone(), &namespace);
-        let is_changed = change(&api, pod, |pod| {
-            let gates = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
-            let others: Vec<_> = gates.iter().filter(|gate| !is_own(gate)).cloned().collect();
-            match others.len() == gates.len() {
-                true => Vec::new(),
-                false => vec![replace(&["spec", "schedulingGates"], others)],
+    /// Removes the webhook's certificate and its CA, if the controller has made them.
+    async fn remove_certificates(&mut self, namespace: &str, prefix: &str) -> anyhow::Result<()> {
+        let api = Api::<Secret>::namespaced(self.client.clone(), namespace);
+        for (name, role) in Role::names(prefix) {
+            let found = api.get_opt(&name).await.with_context(|| format!("Secret {name}"))?;
+            if let Some(secret) = found.filter(|secret| role.is_in(secret.labels())) {
+                let what = format!("Secret {namespace}/{name}");
+                self.delete(&api, &name, secret.uid(), &what).await?;
             }
-        });
-        if is_changed.await? {
-            report(&format!("removed the scheduling gate of Pod {namespace}/{name}"))?;
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Removes the Lease, unless a controller still runs.
+    async fn end(mut self) -> anyhow::Result<ExitCode> {
+        let Some(hold) = self.hold.take() else { return Ok(ExitCode::SUCCESS) };
+        if let Some(controller) = hold.running {
+            print_notice(&format!(
+                "controller {controller} still runs and will take the Lease again within a minute: \
+                 uninstall the chart, then run teardown again"
+            ));
+            return Ok(ExitCode::FAILURE);
+        }
+        if hold.has_existed || !self.dry_run {
+            let what = format!("Lease {}/{}", hold.namespace, lease::NAME);
+            self.delete(&hold.leases, lease::NAME, None, &what).await?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
-/// Removes the labels and taints of nodes.
-async fn clean_nodes(client: &Client, hold: &mut Hold) -> anyhow::Result<()> {
-    let api = Api::<Node>::all(client.clone());
-    let traces = || SYSTEMS.iter().map(|system| &system.traces);
-    let is_label = |key: &str| {
-        traces().filter_map(|traces| traces.node_labels).any(|prefix| key.starts_with(prefix))
-    };
-    let is_taint =
-        |taint: &Value| traces().flat_map(|traces| traces.taints).any(|key| taint["key"] == *key);
-    for node in list(&api, None).await.context("nodes")? {
-        hold.keep().await?;
-        let name = node.name_any();
-        let is_changed = change(&api, node, |node| {
-            let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
-            let labels = labels.map(|(key, _)| key).filter(|key| is_label(key));
-            let mut operations: Vec<_> =
-                labels.map(|key| remove(&["metadata", "labels", key])).collect();
-            let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-            let others: Vec<_> = taints.iter().filter(|taint| !is_taint(taint)).cloned().collect();
-            if others.len() < taints.len() {
-                operations.push(replace(&["spec", "taints"], others));
-            }
-            operations
-        });
-        if is_changed.await? {
-            report(&format!("removed labels and taints of pools from Node {name}"))?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes the webhook's certificate and its CA, if the controller has made them.
-async fn remove_certificates(client: &Client, namespace: &str, prefix: &str) -> anyhow::Result<()> {
-    let api = Api::<Secret>::namespaced(client.clone(), namespace);
-    for (name, role) in Role::names(prefix) {
-        let found = api.get_opt(&name).await.with_context(|| format!("Secret {name}"))?;
-        if let Some(secret) = found.filter(|secret| role.is_in(secret.labels())) {
-            delete(&api, &name, secret.uid()).await?;
-            report(&format!("removed Secret {namespace}/{name}"))?;
-        }
-    }
-    Ok(())
+/// Splits a list into the elements that `is_own` accepts, and the others.
+fn split(list: &Value, is_own: impl Fn(&Value) -> bool) -> (Vec<Value>, Vec<Value>) {
+    list.as_array().into_iter().flatten().cloned().partition(is_own)
 }
 
 /// Reports the objects that stay on purpose: users have written them.

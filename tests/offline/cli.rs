@@ -43,5 +43,8 @@ mod plan_together;
 /// `plan`: files with what is run on them, and what is printed.
 mod sessions;
 
+/// `teardown`: what it lists and what it writes.
+mod teardown;
+
 /// `controller`: start, readiness and stop.
 mod controller;

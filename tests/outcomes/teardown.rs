@@ -47,6 +47,24 @@ impl World {
         run(command, &["teardown", "--namespace", NAMESPACE], "").await?.succeeded()
     }
 
+    /// Lists what a teardown would remove, in the cluster that `--kubeconfig` names.
+    async fn dry_run(&self) -> Result<String> {
+        let mut command = self.plane.program(env!("CARGO_BIN_EXE_stowplan"));
+        command.env("KUBECONFIG", "/nowhere").arg("teardown").arg("--kubeconfig");
+        command.arg(self.plane.kubeconfig());
+        run(command, &["--namespace", NAMESPACE, "--dry-run"], "").await?.succeeded()
+    }
+
+    /// Returns the names and uids of all objects of the kinds that a teardown removes or changes.
+    async fn objects(&self) -> Result<String> {
+        let kinds = "nodes,pods,statefulsets,services,configmaps,secrets,leases,\
+                     mutatingwebhookconfigurations,validatingwebhookconfigurations";
+        let path =
+            "jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.uid}{\"\\n\"}{end}";
+        let arguments = ["get", kinds, "-A", "-o", path];
+        run(self.plane.kubectl(), &arguments, "").await?.succeeded()
+    }
+
     /// What a controller leaves when it ends, and objects of users that look alike.
     async fn leave_traces(&self) -> Result<()> {
         self.kubectl(&format!("label node node-1 {POOL}=0 mine=yes")).await?;
@@ -137,16 +155,25 @@ async fn removed(world: &World) -> Result<()> {
 
     // By hand, while the release is still there: its webhooks are removed first.
     world.leave_traces().await?;
+    let before = world.objects().await?;
+    let listed = world.dry_run().await?;
+    same(&world.objects().await?, &before)?;
+    same(&world.get("node node-1").await?["metadata"]["labels"][POOL], &json!("0"))?;
+    let gates = world.get("pod gated").await?["spec"]["schedulingGates"].take();
+    same(&gates.as_array().map(Vec::len), &Some(3))?;
+
     let report = world.teardown(world.plane.kubeconfig()).await?;
     world.is_clean().await?;
+    same(&report, &listed.replace("would remove ", "removed "))?;
     has(
         &report,
         &[
             "removed MutatingWebhookConfiguration stowplan\n",
             "removed ValidatingWebhookConfiguration stowplan\n",
             &format!("removed StatefulSet default/{PLACEHOLDER}\n"),
-            "removed the scheduling gate of Pod default/gated\n",
-            "removed labels and taints of pools from Node node-1\n",
+            "removed the scheduling gate of Pod default/gated: stowplan.dev/mpi-workers, \
+             stowplan.dev/placeholder\n",
+            &format!("removed labels and taints of Node node-1: {POOL}, "),
             "removed Lease stowplan-system/stowplan-controller\n",
             "removed Secret stowplan-system/stowplan-tls\n",
             "removed Secret stowplan-system/stowplan-ca\n",

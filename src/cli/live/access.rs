@@ -1,4 +1,4 @@
-//! Which cluster is read: the arguments, and the connection.
+//! Which cluster is used: the arguments, and the connection.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use kube::{Client, Config};
 
 use crate::names::is_dns_label;
 
-/// The arguments of a command that reads a cluster.
+/// The arguments of a command that uses a cluster.
 #[derive(Args, Debug)]
 pub(in crate::cli) struct Access {
     /// The context of the kubeconfig [default: its current context]
@@ -52,8 +52,10 @@ impl Access {
             },
         };
         let config = config.map_err(|error| {
-            let remedy = "set KUBECONFIG, or use --kubeconfig or --cluster";
-            anyhow!("no usable kubeconfig ({remedy}): {}", first_line(&error))
+            anyhow!(
+                "no usable kubeconfig (set KUBECONFIG, or use --kubeconfig): {}",
+                first_line(&error)
+            )
         })?;
         let namespace = config.default_namespace.clone();
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -71,7 +73,7 @@ fn first_line(error: &KubeconfigError) -> String {
 pub(in crate::cli) struct Connection {
     pub(in crate::cli) client: Client,
     /// The URL of the API server.
-    pub(super) server: String,
+    pub(in crate::cli) server: String,
     /// The namespace of the kubeconfig's context.
     pub(super) namespace: String,
 }

@@ -36,8 +36,8 @@ impl Cluster {
                 let body = lengths.last().unwrap_or(0);
                 // A connection that is closed with an unread body is reset.
                 std::io::copy(&mut reader.take(body), &mut std::io::sink()).expect("the body");
+                asked.lock().expect("no panic").push(request.clone());
                 let path = request.split(' ').nth(1).unwrap_or_default();
-                asked.lock().expect("no panic").push(path.to_owned());
                 let (code, body) = answer(path);
                 let body = body.to_string();
                 let head = "Content-Type: application/json\r\nConnection: close";
@@ -56,9 +56,15 @@ impl Cluster {
         Self { url: url.to_owned(), asked: Arc::default() }
     }
 
-    /// Returns whether a path with this part was asked for.
+    /// Returns whether there was a request whose first line (`GET /api/… HTTP/1.1`) has this part.
     pub(crate) fn was_asked(&self, part: &str) -> bool {
-        self.asked.lock().expect("no panic").iter().any(|path| path.contains(part))
+        self.asked.lock().expect("no panic").iter().any(|line| line.contains(part))
+    }
+
+    /// Returns the first lines of the requests that write.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        let asked = self.asked.lock().expect("no panic");
+        asked.iter().filter(|line| !line.starts_with("GET ")).cloned().collect()
     }
 
     pub(crate) fn kubeconfig(&self) -> String {

@@ -6,7 +6,8 @@ use super::command::{assert_snapshot, run};
 
 #[test]
 fn help() {
-    let commands = "controller, review, plan, check, map, crds, policy, policy schema, policy check, completions";
+    let commands = "controller, review, plan, check, map, teardown, crds, policy, policy schema, \
+        policy check, completions";
     for words in commands.split(", ").chain([""]) {
         let output = run(&format!("{words} --help"), "");
         output.has_lines(0, &["Examples:"]);
@@ -27,7 +28,7 @@ fn wrong_usage_ends_with_2_and_an_empty_stdout() {
         controller --namespace ns --admin-listen here, map --live --cluster a, map -n, map -n a -A, \
         map -o xml, map --cluster examples/nodes.yaml --context c, map extra, check pod/p -A, \
         check pod/p --try-in x, check -A --installed-in x, check -n x --wait 1s, check --try-in A, \
-        pause 10m";
+        pause 10m, teardown, teardown -n Up, teardown -n a --context=, teardown -n a --name=";
     for words in wrong.split(", ").chain([""]) {
         let output = run(words, "");
         assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{words}: {output:?}");
