@@ -37,6 +37,7 @@ Examples:
   cargo testbed up --detach --dir /tmp/bed  in the background
   cargo testbed down --dir /tmp/bed         ends it
   cargo testbed image                       stowplan as a container image, in an archive
+  cargo testbed image --mpi openmpi4        an image with MPI, for pods of real nodes
   cargo testbed tools                       only builds the programs, once a machine";
 
 /// A Kubernetes control plane for stowplan: real API server and scheduler, fake nodes, no root.

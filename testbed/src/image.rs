@@ -303,6 +303,43 @@ impl Image {
     }
 }
 
+/// Refuses an archive that does not have the image `name:tag`, which pods will ask for.
+///
+/// # Errors
+/// The file cannot be read, is no archive of an image, or has images of other names.
+pub fn check_archive(path: &Path, name: &str, tag: &str) -> Result<()> {
+    let found = references_in(path)
+        .with_context(|| format!("{} is not an archive of an image", path.display()))?;
+    let complete = |reference: &str| {
+        let (name, tag) = reference.rsplit_once(':').unwrap_or((reference, "latest"));
+        reference::complete(name, tag)
+    };
+    let wanted = reference::complete(name, tag);
+    ensure!(
+        found.iter().any(|reference| complete(reference) == wanted),
+        "{} has the image {}, and {name}:{tag} is needed: make that with `cargo testbed image`",
+        path.display(),
+        if found.is_empty() { "without a name".to_owned() } else { found.join(", ") },
+    );
+    Ok(())
+}
+
+/// The names of the images of an archive.
+fn references_in(path: &Path) -> Result<Vec<String>> {
+    let mut archive = tar::Archive::new(File::open(path)?);
+    for entry in archive.entries()? {
+        let entry = entry?;
+        if entry.path()?.as_os_str() != "manifest.json" {
+            continue;
+        }
+        let manifests: Value = serde_json::from_reader(entry.take(1 << 20))?;
+        let manifests = manifests.as_array().context("manifest.json is not a list")?;
+        let tags = manifests.iter().filter_map(|manifest| manifest["RepoTags"].as_array());
+        return Ok(tags.flatten().filter_map(|tag| tag.as_str().map(str::to_owned)).collect());
+    }
+    bail!("it has no manifest.json");
+}
+
 fn format_digest(hash: Sha256) -> String {
     let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
@@ -320,5 +357,60 @@ pub fn libc_for_tests() -> &'static str {
     match sysroot.is_ok_and(|sysroot| Path::new(&sysroot).join(target).is_dir()) {
         true => "musl",
         false => "gnu",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn check(path: &Path) -> String {
+        match check_archive(path, "stowplan", "0.1.0") {
+            Ok(()) => String::new(),
+            Err(error) => format!("{error:#}"),
+        }
+    }
+
+    #[test]
+    fn an_archive_with_another_image_is_refused_with_both_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image.tar");
+        let write = |name: &str, tag: &str| {
+            let layers = vec![Layer::Program("program", b"#!/bin/sh\n".to_vec())];
+            let (name, tag) = (name.to_owned(), tag.to_owned());
+            Image { name, tag, layers, ..Image::default() }.write(&path).unwrap();
+        };
+        for (name, tag, is_taken) in [
+            ("stowplan", "0.1.0", true),
+            ("docker.io/library/stowplan", "0.1.0", true),
+            ("stowplan", "0.2.0", false),
+            ("registry:5000/stowplan", "0.1.0", false),
+        ] {
+            write(name, tag);
+            let said = check(&path);
+            assert_eq!(said.is_empty(), is_taken, "{said}");
+            let names = [format!("{name}:{tag}"), "stowplan:0.1.0".to_owned()];
+            assert!(is_taken || names.iter().all(|name| said.contains(name)), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_archive_of_an_image_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image.tar");
+        assert!(check(&path).contains("image.tar is not an archive of an image: No such file"));
+        let mut other = tar::Builder::new(Vec::new());
+        Blob::of_json(&json!({})).append(&mut other, "manifest.json").unwrap();
+        for (bytes, wanted) in [
+            (Vec::new(), "has no manifest.json"),
+            (b"text".repeat(1000), "is not an archive of an image"),
+            (other.into_inner().unwrap(), "manifest.json is not a list"),
+        ] {
+            fs::write(&path, bytes).unwrap();
+            let said = check(&path);
+            assert!(said.contains(wanted), "{said}");
+        }
     }
 }

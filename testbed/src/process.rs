@@ -84,6 +84,11 @@ impl Identity {
         Some(Self { pid, started: look_up(pid)?.1 })
     }
 
+    /// The id of the process.
+    pub(crate) fn id(self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
     /// Whether it still runs; a zombie does not.
     pub(crate) fn runs(self) -> bool {
         look_up(self.pid).is_some_and(|(state, started)| state != 'Z' && started == self.started)

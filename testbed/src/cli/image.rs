@@ -1,4 +1,4 @@
-//! `image`: stowplan as a container image.
+//! `image`: stowplan as a container image, or an image with MPI for pods of real nodes.
 //!
 //! The program is linked with musl, which rustc brings along: the same sources and the same Rust
 //! give the same program on every machine, and it looks names up as `/etc/resolv.conf` says without
@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use testbed::command;
 use testbed::image::{self, Architecture, Image, Layer, program, stowplan};
+use testbed::real::mpi_image::{Implementation, MpiImage};
 use testbed::tools::to_stderr;
 
 use self::commit::Commit;
@@ -27,13 +28,18 @@ Examples:
   cargo testbed image
   cargo testbed image --repository registry.example.com/team/stowplan --tag 0.1.0-rc.1
   cargo testbed image --output stowplan.tar && docker load --input stowplan.tar
-  cargo testbed image --architecture arm64";
+  cargo testbed image --architecture arm64
+  cargo testbed image --mpi openmpi4             Open MPI 4.1 and ssh: an image for pods of MPI jobs
+  cargo testbed image --mpi intel --user 1000    the image's own user is mpiuser in place of root";
 
 /// Makes a container image of stowplan's release build, as an archive, without a container engine.
 ///
 /// The archive is for `ctr images import`, `docker load`, `podman load` and `skopeo copy`. The image
 /// has one file, the static program, which runs as user 65532. The same sources give the same bytes.
 /// SOURCE_DATE_EPOCH sets the time of the image; without it, it is that of the commit.
+///
+/// With --mpi it is an image with OpenSSH, an implementation of MPI and the test program `ring` in
+/// place of stowplan: for pods of `up --real`, which have no registry. That needs root and Debian.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -57,7 +63,17 @@ pub(super) struct Args {
     /// and a C compiler for it
     #[arg(long, value_name = "NAME")]
     architecture: Option<Architecture>,
-    /// The archive [default: target/image/stowplan-VERSION-linux-ARCHITECTURE.tar]
+    /// Make an image with this implementation of MPI
+    #[arg(long, value_name = "NAME", conflicts_with_all = [
+        "repository", "tag", "commit", "profile", "libc", "architecture",
+    ])]
+    mpi: Option<Implementation>,
+    /// The number of the user of the image with MPI: root, or mpiuser
+    #[arg(long, value_name = "UID", requires = "mpi", default_value = "0",
+          value_parser = ["0", "1000"])]
+    user: String,
+    /// The archive [default: target/image/stowplan-VERSION-linux-ARCHITECTURE.tar, or
+    /// target/image/mpi-NAME.tar]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -81,6 +97,55 @@ impl Libc {
 }
 
 pub(super) fn run(args: &Args) -> Result<Ended> {
+    match args.mpi {
+        Some(implementation) => make_mpi(args, implementation),
+        None => make_stowplan(args),
+    }
+}
+
+/// Copies an image with MPI from the testbed's cache, where it is made if it is not there.
+fn make_mpi(args: &Args, implementation: Implementation) -> Result<Ended> {
+    let image = MpiImage { implementation, user: args.user != "0" };
+    let reference = image.reference();
+    let name = reference.trim_start_matches("stow.test/").trim_end_matches(":1");
+    let metadata = metadata_of(super::workspace()?, &["--no-deps"])?;
+    let output = output(args, target_directory(&metadata)?, &format!("{name}.tar"))?;
+    let cached = image.ensure(&to_stderr)?;
+    fs::copy(&cached, &output).with_context(|| format!("cannot write {}", output.display()))?;
+    let shown = super::shown(&output);
+    say!("{reference}");
+    say!("  archive  {shown}  {} MB", fs::metadata(&output)?.len() / 1_000_000);
+    say!("Give it to real nodes, where pods name it {reference}:");
+    say!("  cargo testbed up --real 3 --image STOWPLAN.tar --import {shown}");
+    say!("or load it elsewhere:");
+    say!("  ctr --namespace k8s.io images import {shown}");
+    say!("  docker load --input {shown}");
+    say!("How to run a job with it: docs/mpi.md");
+    Ok(Ended::Done)
+}
+
+/// Returns the file to write, in a folder that exists.
+fn output(args: &Args, target_directory: &Path, name: &str) -> Result<PathBuf> {
+    let output = match &args.output {
+        Some(output) => output.clone(),
+        None => {
+            let folder = target_directory.join("image");
+            fs::create_dir_all(&folder)
+                .with_context(|| format!("cannot create {}", folder.display()))?;
+            folder.join(name)
+        }
+    };
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    ensure!(
+        folder.is_none_or(Path::is_dir),
+        "{} is in no folder that exists: create it first",
+        output.display(),
+    );
+    ensure!(!output.is_dir(), "{} is a folder: give the path of a file", output.display());
+    Ok(output)
+}
+
+fn make_stowplan(args: &Args) -> Result<Ended> {
     let architecture = args.architecture.map_or_else(Architecture::of_this_machine, Ok)?;
     let target = args.libc.target(architecture);
     // All that can be wrong before a build of minutes.
@@ -106,22 +171,8 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
     let tag = args.tag.clone().unwrap_or_else(|| version.to_owned());
     image::check_reference(&args.repository, &tag)?;
     let created = created(commit.as_ref())?;
-    let output = match &args.output {
-        Some(output) => output.clone(),
-        None => {
-            let folder = target_directory.join("image");
-            fs::create_dir_all(&folder)
-                .with_context(|| format!("cannot create {}", folder.display()))?;
-            folder.join(format!("stowplan-{version}-linux-{architecture}.tar"))
-        }
-    };
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
-    ensure!(
-        folder.is_none_or(Path::is_dir),
-        "{} is in no folder that exists: create it first",
-        output.display(),
-    );
-    ensure!(!output.is_dir(), "{} is a folder: give the path of a file", output.display());
+    let name = format!("stowplan-{version}-linux-{architecture}.tar");
+    let output = output(args, target_directory, &name)?;
 
     to_stderr(&format!("building stowplan for {target}; a first build takes some minutes"));
     let mut flags = remapped(&metadata, &toolchain)?;

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options, PodInstall};
+use testbed::image;
 use testbed::real::{self, RealNodes};
 use testbed::tools::{self, Kubernetes, NodeTools, Tools};
 use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
@@ -20,6 +21,7 @@ Examples:
   cargo testbed up --kubernetes oldest
   cargo testbed up --tekton --dir /tmp/bed, then /tmp/bed/kubectl apply -f examples/tekton-run.yaml
   cargo testbed up --real 3         as root: nodes that run pods, with kubelet and containerd
+  cargo testbed up --real 3 --image target/image/stowplan-0.1.0-linux-amd64.tar
   cargo testbed up --detach --dir /tmp/bed && /tmp/bed/kubectl get nodes";
 
 /// Starts a control plane with fake nodes and stowplan in it.
@@ -59,6 +61,13 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Ended> {
+    if let Some(archive) = &args.image {
+        // Pods would wait for the image that the chart names.
+        image::check_archive(archive, "stowplan", env!("CARGO_PKG_VERSION"))?;
+    }
+    for archive in &args.import {
+        ensure!(archive.is_file(), "--import: there is no file {}", archive.display());
+    }
     let dir = args.dir.clone().map_or_else(|| default_dir("up"), Ok)?;
     // Before minutes of compilation.
     if args.real.is_some() {
@@ -108,6 +117,10 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
                 "stowplan is installed in namespace {}, its webhook serves {}",
                 installation.namespace(),
                 installation.service_address(),
+            );
+            say!(
+                "Pods are simulated, also those of Helm's hooks: `helm test` succeeds without a \
+                 test, and `helm uninstall` cleans nothing up: run `stowplan teardown` then"
             );
         }
         super::print_usage(&plane);

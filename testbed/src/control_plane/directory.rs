@@ -19,7 +19,7 @@ use crate::real;
 const MARKER: &str = ".testbed";
 
 /// All files that a run writes. No other file in the folder is changed.
-const ENTRIES: [&str; 13] = [
+const ENTRIES: [&str; 14] = [
     "Corefile",
     "certificates",
     "controller",
@@ -30,6 +30,7 @@ const ENTRIES: [&str; 13] = [
     "kubectl",
     "logs",
     "nodes",
+    "owner",
     "pids",
     "pids.next",
     "webhook",

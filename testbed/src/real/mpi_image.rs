@@ -55,15 +55,18 @@ struct Wheel {
 }
 
 /// An implementation of MPI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Implementation {
     /// Open MPI 4.1, from Debian: ORTE starts `orted`.
+    #[value(name = "openmpi4")]
     OpenMpi4,
     /// Open MPI 5.0, a wheel: PRRTE starts `prted`.
+    #[value(name = "openmpi5")]
     OpenMpi5,
     /// MPICH 4.3, a wheel: Hydra starts `hydra_pmi_proxy`.
     Mpich,
     /// Intel MPI 2021, a wheel: Hydra starts `hydra_bstrap_proxy`.
+    #[value(name = "intel", alias = "intelmpi")]
     IntelMpi,
 }
 
@@ -231,6 +234,12 @@ fn layer_recipe(implementation: Implementation, base: &Path) -> String {
     format!("{} {wheel} {} {RING}", base.display(), headers.sha256)
 }
 
+fn need_root() -> Result<()> {
+    let is_root = rustix::process::geteuid().is_root();
+    ensure!(is_root, "images for MPI need root: their file system is made here; run this as root");
+    Ok(())
+}
+
 /// The name of this machine's Debian release, and the file with its package sources.
 fn debian() -> Result<(String, PathBuf)> {
     let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -249,6 +258,7 @@ fn debian() -> Result<(String, PathBuf)> {
 
 fn make_base(file: &Path) -> Result<()> {
     let (release, sources) = debian()?;
+    need_root()?;
     need("mmdebstrap", "mmdebstrap")?;
     let mut command = Command::new("mmdebstrap");
     command.args(["--quiet", "--variant=apt"]).arg(format!("--include={PACKAGES}"));
@@ -270,6 +280,7 @@ fn make_base(file: &Path) -> Result<()> {
 
 /// What the implementation adds to the files of `base`.
 fn make_layer(implementation: Implementation, base: &Path, file: &Path) -> Result<()> {
+    need_root()?;
     let folder = tempfile::Builder::new()
         .prefix("root-")
         .tempdir_in(file.parent().context("a file has a folder")?)?;

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::scope;
 
 use rustix::process::{Pid, Signal, kill_process};
+use testbed::image::{Image, Layer};
 
 use crate::{eventually, refused, succeeded};
 
@@ -205,6 +206,24 @@ fn the_first_steps_are_as_the_pages_say() {
 
     let shown = session_of("docs/versions.md", |_| true);
     assert!(shown[1].contains("Server Version: v1.33."), "{}", shown[1]);
+}
+
+#[test]
+fn archives_that_no_pod_could_use_are_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = dir.path().join("mpi.tar");
+    let layers = vec![Layer::Program("program", b"#!/bin/sh\n".to_vec())];
+    let (name, tag) = ("stow.test/mpi-mpich".to_owned(), "1".to_owned());
+    Image { name, tag, layers, ..Image::default() }.write(&archive).unwrap();
+    let archive = archive.to_str().unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let bed = dir.path().join("bed");
+    let said = refused(&mut testbed(&["up", "--real=1", "--image", archive], &bed));
+    let names = ["has the image stow.test/mpi-mpich:1", &format!("stowplan:{version} is needed")];
+    assert!(names.iter().all(|name| said.contains(name)), "{said}");
+    let said = refused(&mut testbed(&["up", "--real=1", "--import", "/none.tar"], &bed));
+    assert!(said.contains("there is no file /none.tar"), "{said}");
+    assert!(!bed.exists());
 }
 
 #[test]

@@ -10,6 +10,27 @@ use testbed::image::libc_for_tests;
 use crate::refused;
 
 #[test]
+fn an_image_with_mpi_is_one_of_the_tested_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = dir.path().to_str().unwrap();
+    for (arguments, wanted) in [
+        (&["--mpi", "mvapich"][..], "[possible values: openmpi4, openmpi5, mpich, intel]"),
+        (&["--mpi", ""], "[possible values: openmpi4, openmpi5, mpich, intel]"),
+        (&["--mpi", "mpich", "--user", "65532"], "[possible values: 0, 1000]"),
+        (&["--mpi", "mpich", "--tag", "2"], "cannot be used with"),
+        (&["--mpi", "mpich", "--architecture", "arm64"], "cannot be used with"),
+        // The same implementation as for stowplan's annotation, and the name of its image.
+        (&["--mpi", "intel", "--output", here], "is a folder"),
+        (&["--mpi", "intelmpi", "--output", here], "is a folder"),
+        (&["--mpi", "openmpi4", "--output", "/no/such/folder/mpi.tar"], "in no folder that exists"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
+        let said = refused(command.arg("image").args(arguments));
+        assert!(said.contains(wanted) && !said.contains("making"), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn what_is_missing_or_wrong_is_reported_before_the_build() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
@@ -44,6 +65,7 @@ fn what_is_missing_or_wrong_is_reported_before_the_build() {
         (&["--tag", ""], None, "is not a tag"),
         (&["--output", "/no/such/folder/stowplan.tar"], None, "in no folder that exists"),
         (&["--output", here], None, "is a folder"),
+        (&["--user", "1000"], None, "--mpi"),
         (&[], Some((time, "")), seconds),
         (&[], Some((time, "-1")), seconds),
         (&[], Some((time, "yesterday")), seconds),
