@@ -105,8 +105,12 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
     ))
 }
 
-fn counted_days(days: u64) -> String {
-    counted(usize::try_from(days).unwrap_or(usize::MAX), "day")
+/// Formats a number of days; from two years on, as years.
+pub(super) fn counted_days(days: u64) -> String {
+    match days.saturating_sub(1) / 365 {
+        0 | 1 => counted(usize::try_from(days).unwrap_or(usize::MAX), "day"),
+        years => format!("more than {} years", years.min(10)),
+    }
 }
 
 /// The chains of the replicas or, if none could be asked, that of the Secret.

@@ -427,3 +427,17 @@ fn the_report_in_the_documents_is_as_printed() {
     let page = include_str!("../../../../docs/operations.md");
     assert!(page.contains(&printed), "{printed}");
 }
+
+#[test]
+fn a_long_time_is_not_counted_in_days() {
+    for (days, wanted) in [
+        (0, "0 days"),
+        (1, "1 day"),
+        (730, "730 days"),
+        (731, "more than 2 years"),
+        (755_723, "more than 10 years"),
+        (u64::MAX, "more than 10 years"),
+    ] {
+        assert_eq!(certificate::counted_days(days), wanted);
+    }
+}
