@@ -14,11 +14,12 @@ use crate::cli::command::run;
 use crate::documents::{ROOT, read};
 
 /// The documents whose examples, sessions and commands are run.
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 13] = [
     "README.md",
     "docs/start.md",
     "docs/versions.md",
     "docs/streams.md",
+    "docs/spl.md",
     "docs/tekton.md",
     "docs/groups.md",
     "docs/katalyst.md",
@@ -313,7 +314,7 @@ async fn install_and_uninstall_as_shown() {
 
     let uninstall = "helm uninstall stowplan -n stowplan-system";
     assert!(read("README.md").contains(&format!("`{uninstall}`")));
-    done(&format!("{uninstall} --wait=false"));
+    done(uninstall);
     let left =
         done("kubectl get mutatingwebhookconfigurations,clusterroles,clusterrolebindings -o name");
     assert!(!left.contains("stowplan"), "{left}");
