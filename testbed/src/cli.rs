@@ -163,4 +163,10 @@ fn print_usage(plane: &ControlPlane) {
     say!("  {dir}/helm list -A");
     say!("  export KUBECONFIG={}", plane.kubeconfig().display());
     say!("  logs: {dir}/logs");
+    if plane.real_nodes().is_empty() {
+        say!(
+            "Pods are simulated, also those of Helm's hooks: `helm test` succeeds without a test, and \
+             `helm uninstall` cleans nothing up: run `stowplan teardown` then"
+        );
+    }
 }

@@ -118,10 +118,6 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
                 installation.namespace(),
                 installation.service_address(),
             );
-            say!(
-                "Pods are simulated, also those of Helm's hooks: `helm test` succeeds without a \
-                 test, and `helm uninstall` cleans nothing up: run `stowplan teardown` then"
-            );
         }
         super::print_usage(&plane);
         if args.detach {
