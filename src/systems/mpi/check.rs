@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, Volume};
 
-use super::cluster::{Cluster, Worker};
+use super::cluster::{Cluster, Problem, Worker};
 use super::keys::{self, KEYS_CONTAINER};
 use super::kinds::MpiView as _;
 use super::kinds::pod::MpiPod;
@@ -47,13 +47,18 @@ fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
             return Some(diagnosis);
         }
     };
-    if let Some(problem) = cluster.problem() {
+    let has_ended = cluster.launcher().is_some_and(|(_, of)| of.is_over);
+    let suspended = cluster.workloads.iter().filter(|(_, of)| of.is_suspended && !of.is_over);
+    // Clean-up leaves workers like that.
+    let suspended = suspended.filter(|(_, of)| of.request.role == Role::Launcher || !has_ended);
+    let suspended = suspended.map(|(name, _)| Problem::Suspended { job: (*name).clone() });
+    let problem = cluster.problem().filter(|of| !matches!(of, Problem::Suspended { .. }));
+    for problem in problem.into_iter().chain(suspended) {
         diagnosis.report(problem.to_string(), problem.remedy());
     }
-    for (name, of) in cluster.of_role(Role::Launcher) {
-        if of.is_suspended && !of.is_over {
-            report_suspended(&mut diagnosis, name);
-        }
+    if has_ended {
+        diagnosis.decided.push("the launcher has ended".to_owned());
+        return Some(diagnosis);
     }
     let is_used = !hosts.is_empty();
     if is_used && context.cluster.knows("Service") && view.cluster_service(key).is_none() {
@@ -67,7 +72,9 @@ fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
         counted(workers.len(), "worker")
     ));
     let is_known = context.cluster.knows("EndpointSlice");
-    for worker in workers.iter().filter(|worker| !worker.is_reachable()) {
+    let waits =
+        |worker: &&Worker<'_, '_>| !worker.is_reachable() && !worker.workload.1.is_suspended;
+    for worker in workers.iter().filter(waits) {
         diagnosis.parts.push(diagnose_worker(context, &cluster, worker, is_known));
     }
     for (name, pod) in &cluster.pods {
@@ -122,7 +129,6 @@ fn diagnose_worker(
         let mut part = Diagnosis::new("Pod", &name);
         match find_unplaced(context, &cluster.name, worker) {
             Some(pod) => report_unplaced(&mut part, pod, of, context),
-            None if of.is_suspended => report_suspended(&mut part, workload),
             None => part.report(
                 "there is no such pod",
                 format!("kubectl describe {}/{} -n {namespace}", of.resource.plural, workload.name),
@@ -150,14 +156,6 @@ fn diagnose_worker(
         );
     }
     part
-}
-
-/// Reports a Job that makes no pods until somebody resumes it.
-fn report_suspended(diagnosis: &mut Diagnosis, Name { namespace, name }: &Name) {
-    diagnosis.report(
-        format!("Job {name} is suspended"),
-        format!("unless a queue resumes it: kubectl patch job {name} -n {namespace} -p '{{\"spec\":{{\"suspend\":false}}}}'"),
-    );
 }
 
 fn report_node(part: &mut Diagnosis, context: &Context<'_>, node: &str, pod: &Name) {

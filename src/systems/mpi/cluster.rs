@@ -57,6 +57,8 @@ pub(crate) enum Problem {
     NoWorkers,
     /// A workload is there and makes none: clean-up leaves a StatefulSet like that.
     ScaledToZero { resource: Resource, workload: Name, annotated: Option<u32> },
+    /// A Job of workers makes none until it is resumed: clean-up leaves it like that.
+    Suspended { job: Name },
     /// The workloads make another number of workers than an annotation says.
     Differs { annotated: u32, found: u32 },
     /// A Job does not run all of its workers at once.
@@ -69,7 +71,9 @@ impl Problem {
     /// The reason of the event, a stable word.
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
-            Self::NoWorkers | Self::ScaledToZero { .. } => reason::NO_WORKERS,
+            Self::NoWorkers | Self::ScaledToZero { .. } | Self::Suspended { .. } => {
+                reason::NO_WORKERS
+            }
             Self::Differs { .. } => reason::WORKERS_DIFFER,
             Self::NotAtOnce { .. } => reason::WORKERS_NOT_AT_ONCE,
             Self::TooLong { .. } => reason::HOSTFILE_TOO_LONG,
@@ -95,6 +99,9 @@ impl Problem {
             Self::ScaledToZero { .. } => {
                 "create the Job again with completionMode: Indexed and its completions".to_owned()
             }
+            Self::Suspended { job: Name { namespace, name } } => format!(
+                "unless a queue resumes it: kubectl patch job {name} -n {namespace} -p '{{\"spec\":{{\"suspend\":false}}}}'"
+            ),
             Self::Differs { found, .. } => {
                 format!(
                     "scale the workers, or write {}: \"{found}\" on all pod templates",
@@ -122,6 +129,7 @@ impl fmt::Display for Problem {
                 };
                 write!(formatter, "{} {} makes no workers: it {why}", resource.kind, workload.name)
             }
+            Self::Suspended { job } => write!(formatter, "Job {} is suspended", job.name),
             Self::Differs { annotated, found } => write!(
                 formatter,
                 "the annotation {} says {annotated}, and the workloads make {found}",
@@ -297,8 +305,9 @@ impl<'v> Cluster<'v> {
         config::data(hosts, self.implementation(), &dirs, self.domain()).map_err(too_long)
     }
 
-    /// Why it cannot start, whatever its pods do. The workers are only checked against their annotation
-    /// once there is a launcher: two workloads of workers are not created at the same moment.
+    /// Why it cannot start, whatever its pods do. The workers are only looked at as a whole while a launcher
+    /// waits for them: two workloads of workers are not created at the same moment, and clean-up stops them
+    /// after the launcher's end.
     pub(crate) fn problem(&self) -> Option<Problem> {
         let mut found = 0_u32;
         for (name, workers) in self.of_role(Role::Worker) {
@@ -310,7 +319,7 @@ impl<'v> Cluster<'v> {
                 return Some(Problem::NotAtOnce { job, parallelism, completions });
             }
         }
-        let launcher = self.launcher()?;
+        let launcher = self.launcher().filter(|(_, of)| !of.is_over)?;
         let mut annotated = self.workloads.iter().filter_map(|(_, of)| of.request.workers);
         // With an empty hostfile Open MPI 5 runs all ranks on the launcher, and succeeds.
         if found == 0 && !launcher.1.request.launcher_as_worker {
@@ -320,6 +329,10 @@ impl<'v> Cluster<'v> {
                 workload: name.clone(),
                 annotated: annotated.next(),
             }));
+        }
+        let mut of_workers = self.of_role(Role::Worker);
+        if let Some((job, _)) = of_workers.find(|(_, of)| of.is_suspended && !of.is_over) {
+            return Some(Problem::Suspended { job: job.clone() });
         }
         let differs = annotated.find(|annotated| *annotated != found);
         differs.map(|annotated| Problem::Differs { annotated, found })

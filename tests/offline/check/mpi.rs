@@ -116,6 +116,19 @@ fn each_worker_that_cannot_be_reached_says_why() {
     let mut suspended = cluster(workers.clone(), &RECORDS);
     suspended[2]["spec"]["suspend"] = json!(true);
     found.add("the launcher is suspended", &suspended, "mpi/pi");
+    // What clean-up leaves, before and after the launcher is created again.
+    let job =
+        json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3, "suspend": true});
+    let mut stopped = cluster(Vec::new(), &[]);
+    stopped[1] = workload("batch/v1", "Job", "w", "worker", &job);
+    found.add("the workers' Job is suspended", &stopped, "mpi/pi");
+    let ended = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+    stopped[2]["status"] = ended.clone();
+    found.add("the workers' Job is suspended after the end", &stopped, "mpi/pi");
+    let mut stopped = cluster(Vec::new(), &[]);
+    stopped[1]["spec"]["replicas"] = json!(0);
+    stopped[2]["status"] = ended;
+    found.add("scaled to 0 after the end", &stopped, "mpi/pi");
     let mut elsewhere = cluster(workers.clone(), &[]);
     elsewhere[1]["spec"]["serviceName"] = json!("ring");
     found.add("the names are in another Service", &elsewhere, "mpi/pi");

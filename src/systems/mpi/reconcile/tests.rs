@@ -408,10 +408,17 @@ fn what_keeps_a_cluster_from_starting_is_reported() {
         workload("StatefulSet", "w", "worker", &[], &json!({"spec": {"replicas": replicas}}))
     };
     let unordered = workload("Job", "w", "worker", &[], &json!({"spec": {"completions": 3}}));
+    let mut suspended = job(&[], 3);
+    suspended["spec"]["suspend"] = json!(true);
     for (reason, workers, text) in [
         ("NoWorkers", None, "no workload of the namespace makes its workers"),
         ("NoWorkers", Some(set(0)), "StatefulSet w makes no workers: it is scaled to 0"),
         ("NoWorkers", Some(unordered), "Job w makes no workers: it has no completions, or is not"),
+        (
+            "NoWorkers",
+            Some(suspended),
+            "Job w is suspended; unless a queue resumes it: kubectl patch",
+        ),
         ("WorkersDiffer", Some(job(&[("workers", "4")], 3)), "says 4, and the workloads make 3"),
         ("WorkersNotAtOnce", Some(job(&[], 2)), "Job w runs 2 of its 3 workers at once"),
         ("HostfileTooLong", Some(set(20_000)), "the files for 20000 hosts have at least 1"),
@@ -486,6 +493,23 @@ fn workers_are_stopped_once_after_the_end_if_asked() {
     let mut ended = over;
     ended["metadata"] = newer;
     assert!(stops(world.job("next", "launcher", &asks, &ended)));
+}
+
+/// What clean-up leaves is as it should be, until a user creates the launcher again.
+#[test]
+fn stopped_workers_are_reported_once_a_launcher_waits_for_them() {
+    let over = json!({"status": {"conditions": [{"type": "Complete", "status": "True"}]}});
+    let mut suspended = indexed(1);
+    suspended["spec"]["suspend"] = json!(true);
+    let job = workload("Job", "w", "worker", &[], &suspended);
+    let set = workload("StatefulSet", "w", "worker", &[], &json!({"spec": {"replicas": 0}}));
+    for workers in [job, set] {
+        let mut world = World::launched(&[("clean-up", "workers")]);
+        world.add(workers).job("launch", "launcher", &[], &over).expect_events(&[]);
+        world.job("launch", "launcher", &[], &json!({}));
+        world.expect_events(&["NoWorkers Job launch", "NoWorkers Pod launch-x"]);
+        assert!(world.note("NoWorkers").contains("kubectl "), "{}", world.note("NoWorkers"));
+    }
 }
 
 #[test]
