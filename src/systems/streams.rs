@@ -22,6 +22,7 @@ pub(crate) mod job;
 pub(crate) mod keys;
 pub mod kinds;
 mod map;
+mod obstacle;
 mod owners;
 pub(crate) mod policy;
 mod preview;

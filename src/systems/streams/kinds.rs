@@ -10,10 +10,10 @@ pub mod streams_pod;
 
 use std::collections::BTreeSet;
 
-use crate::systems::check::words::{counted, some};
+use crate::systems::check::words::{nodes, some};
 use crate::view::{Name, View};
 use host_pool::{HostPool, HostPools};
-use node_marks::{Marks, NodeMarks};
+use node_marks::{Marks, NodeMarks, has_tags};
 use scaling::{ScalingPod, ScalingPods, ScalingSet, ScalingSets};
 use streams_job::{StreamsJob, StreamsJobs};
 use streams_pod::{PodDetails, StreamsPods};
@@ -86,15 +86,24 @@ pub(crate) trait StreamsView {
 /// no node has any.
 #[must_use]
 pub(crate) fn in_other_form(view: &View, tags: &[Box<str>]) -> String {
-    let counts = if tags.len() == 1 { "several tags" } else { "one tag" };
-    let other = tags.iter().map(|name| node_marks::tag(name, tags.len() != 1)).map(|tag| {
-        let nodes = view.nodes_with_tags(std::slice::from_ref(&tag));
-        (tag, nodes)
+    let is_single = tags.len() == 1;
+    let counts = if is_single { "several tags" } else { "one tag" };
+    let other = tags.iter().filter_map(|name| {
+        let other = [node_marks::tag(name, !is_single)];
+        if view.nodes_with_tags(&other) == 0 {
+            return None;
+        }
+        let own = [node_marks::tag(name, is_single)];
+        let is_other = |node: &&str| {
+            let tags = view.node_tags(node);
+            has_tags(tags, &other) && !has_tags(tags, &own)
+        };
+        let mut found: Vec<&str> = view.nodes().map(|(node, _)| node).filter(is_other).collect();
+        found.sort_unstable();
+        let [tag] = &other;
+        (!found.is_empty()).then(|| format!("{tag} on {}", nodes(&found)))
     });
-    let found: Vec<String> = other
-        .filter(|(_, nodes)| *nodes > 0)
-        .map(|(tag, nodes)| format!("{tag} on {}", counted(nodes, "node")))
-        .collect();
+    let found: Vec<String> = other.collect();
     match found.as_slice() {
         [] => String::new(),
         found => format!(" ({} counts only for a pool with {counts})", some(found)),

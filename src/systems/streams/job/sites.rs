@@ -12,6 +12,7 @@ use crate::systems::streams::guard::is_refused;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
 use crate::systems::streams::kinds::node_marks::{Limits, has_tags, tag_keys};
+use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::unmarked_hosts;
 use crate::view::{Name, View};
 
@@ -46,16 +47,28 @@ impl State<'_> {
         !(deleted || not_ready || cordoned)
     }
 
-    /// Whether the controller may choose it for a pool, whatever other pools and pods do with it.
-    pub(crate) fn is_fit_for_pools(&self) -> bool {
-        let Limits { tainted, nameless, .. } = self.limits;
-        self.is_open() && !tainted && !nameless && self.may_be_listed()
+    /// Why the controller may not choose it for a pool, whatever other pools and pods do with it.
+    pub(crate) fn unfit(&self) -> Option<Obstacle<'static>> {
+        let Limits { not_ready, cordoned, tainted, nameless, .. } = self.limits;
+        let unfit = [
+            (not_ready, Obstacle::NotReady),
+            (cordoned, Obstacle::Cordoned),
+            (tainted, Obstacle::Tainted),
+            (nameless, Obstacle::Nameless),
+        ];
+        let first = || unfit.into_iter().find(|(is_so, _)| *is_so).map(|(_, obstacle)| obstacle);
+        self.barred().or_else(first)
     }
 
-    /// Whether a pool that lists it may have it, even while it is not Ready.
-    pub(crate) fn may_be_listed(&self) -> bool {
+    /// Why not even a pool that lists it may have it.
+    pub(crate) fn barred(&self) -> Option<Obstacle<'static>> {
         let Limits { deleted, control_plane, .. } = self.limits;
-        !deleted && !control_plane && self.is_selected
+        let barred = [
+            (deleted, Obstacle::Deleted),
+            (control_plane, Obstacle::ControlPlane),
+            (!self.is_selected, Obstacle::NotSelected),
+        ];
+        barred.into_iter().find(|(is_so, _)| *is_so).map(|(_, obstacle)| obstacle)
     }
 }
 

@@ -28,7 +28,6 @@ mod choose;
 mod inventory;
 mod members;
 mod node_marks;
-mod obstacle;
 mod release;
 mod status;
 #[cfg(test)]
@@ -46,15 +45,13 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
+use crate::systems::streams::obstacle::MAX_LISTED;
 use crate::view::resource::NODE;
 use crate::view::{Name, View};
 use accept::Verdict;
 use inventory::{Inventory, NodeState};
 use members::{Draft, Slot};
 use node_marks::{SETTLE, Wanted, trusted_since};
-
-/// The most items of a list that a message names, and the most events of one reason.
-const MAX_LISTED: usize = 5;
 
 /// A pool that exists and is not being deleted.
 #[derive(Debug)]
@@ -404,20 +401,6 @@ fn remove_stale_marks(
         taints.filter(|(_, taint)| stale(&taint.value) && !is_used(&taint.value)).collect();
     let is_clean = labels.is_empty() && taints.is_empty();
     (!is_clean).then(|| node_marks::release(node.details, &labels, &taints))
-}
-
-/// Formats a list for a sentence: `a`, `a and b`, `a, b and c`, `a, b, c, d, e and 7 more`.
-fn join(items: Vec<String>) -> String {
-    let mut items = items;
-    let more = items.len().saturating_sub(MAX_LISTED);
-    if more > 0 {
-        items.truncate(MAX_LISTED);
-        items.push(format!("{more} more"));
-    }
-    match items.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
-        _ => items.concat(),
-    }
 }
 
 /// Cuts a list for a message; the last part counts the ones that were cut off.

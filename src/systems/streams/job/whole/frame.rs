@@ -8,13 +8,15 @@ use units::FrameUnits;
 
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::api::streams_job::{Enforcement, StreamsJobSpec};
-use crate::systems::streams::job::sites::{Sites, State};
+use crate::systems::streams::job::sites::{JobName, Sites, State};
 use crate::systems::streams::job::whole::MissingNode;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, to_usize};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::{self, Location};
 use crate::systems::streams::kinds::streams_job::{Closure, StreamsJob};
+use crate::systems::streams::obstacle::Obstacle;
+use crate::systems::streams::owners::Owner;
 use crate::systems::streams::resolve::{Resolved, resolve};
 use crate::systems::streams::witness::{Class, Classes, Place, Pool, Problem, Witness};
 use crate::view::{Name, View};
@@ -76,6 +78,46 @@ impl<'f> Fixed<'f> {
     }
 }
 
+impl Fixed<'_> {
+    /// Whether a pool of the job has this hash, or one of an earlier job of this name.
+    fn is_own(&self, hash: &str) -> bool {
+        self.leaving.contains(hash)
+            || self.pools.values().any(|pool| pool.hash.as_deref() == Some(hash))
+    }
+
+    /// Why others keep a pool of the job, its number in the spec with whether it is exclusive, from a node in
+    /// this state. `owner` is asked for the owner of a hash.
+    pub(super) fn obstacle_of_others<'o>(
+        &self,
+        job: &Name,
+        (number, is_exclusive): (usize, bool),
+        sites: &Sites<'_>,
+        state: &State<'_>,
+        owner: &dyn Fn(&str) -> Owner<'o>,
+    ) -> Option<Obstacle<'o>> {
+        let hash = self.pools.get(&number).and_then(|pool| pool.hash.as_deref());
+        let is_other = |of: &&str| Some(*of) != hash && !self.leaving.contains(of);
+        if let Some(of) = state.exclusive.filter(is_other) {
+            return Some(Obstacle::Exclusive(owner(of)));
+        }
+        if is_exclusive {
+            let mut marked = state.marked_for.iter().copied().filter(is_other);
+            let mut unmarked = sites.hosts_of(state).filter(|of| !self.is_own(of));
+            if let Some(of) = marked.next().or_else(|| unmarked.next()) {
+                return Some(Obstacle::Shared(owner(of)));
+            }
+            let is_foreign = |of: &JobName<'_>| *of != (&*job.namespace, &*job.name);
+            if state.runs.iter().any(is_foreign) {
+                return Some(Obstacle::Occupied);
+            }
+            if state.named_by.iter().any(is_foreign) {
+                return Some(Obstacle::Named);
+            }
+        }
+        state.is_full.then_some(Obstacle::Full)
+    }
+}
+
 /// A job as a problem, and what the numbers in it mean.
 #[derive(Debug)]
 pub(crate) struct Frame<'f, 'v> {
@@ -91,7 +133,8 @@ pub(crate) struct Frame<'f, 'v> {
     pub(super) claims: Vec<Vec<&'f closure::Claim>>,
     /// The exlocation tokens, by their numbers.
     pub(super) tokens: Vec<&'f str>,
-    sites: &'f Sites<'v>,
+    pub(super) sites: &'f Sites<'v>,
+    pub(super) fixed: &'f Fixed<'f>,
     nodes: Vec<Nodes<'v>>,
     explicit: BTreeSet<&'v str>,
 }
@@ -184,6 +227,7 @@ impl<'f, 'v> Frame<'f, 'v> {
             claims,
             tokens,
             sites,
+            fixed,
             nodes,
             explicit,
         }
@@ -369,12 +413,6 @@ impl<'f, 'v> Builder<'f, 'v> {
         classes
     }
 
-    /// Whether a pool of the job has this hash, or one of an earlier job of this name.
-    fn is_own(&self, hash: &str) -> bool {
-        self.fixed.leaving.contains(hash)
-            || self.fixed.pools.values().any(|pool| pool.hash.as_deref() == Some(hash))
-    }
-
     /// Whether an element of the job may be there that asks for no host.
     fn is_open(&self, state: &State<'_>) -> bool {
         state.is_open() && self.is_reachable(state)
@@ -382,26 +420,17 @@ impl<'f, 'v> Builder<'f, 'v> {
 
     /// Whether no exclusive pool of others has it.
     fn is_reachable(&self, state: &State<'_>) -> bool {
-        state.exclusive.is_none_or(|hash| self.is_own(hash))
+        state.exclusive.is_none_or(|hash| self.fixed.is_own(hash))
     }
 
     /// A pool whose members are marked.
     fn frame_pool(&self, number: usize) -> Pool {
         let pool = &self.closure.pools[number];
-        let own = (&*self.name.namespace, &*self.name.name);
-        let hash = self.fixed.pools.get(&number).and_then(|pool| pool.hash.as_deref());
         let is_free = |state: &State<'_>| {
-            let is_other = |of: &str| Some(of) != hash && !self.fixed.leaving.contains(of);
-            let is_taken = match pool.exclusive {
-                false => state.exclusive.is_some_and(is_other),
-                true => {
-                    state.marked_for.iter().any(|of| is_other(of))
-                        || self.sites.hosts_of(state).any(|of| !self.is_own(of))
-                        || state.exclusive.is_some_and(is_other)
-                        || state.runs.iter().chain(&state.named_by).any(|job| *job != own)
-                }
-            };
-            !is_taken && !state.is_full
+            let of_pool = (number, pool.exclusive);
+            self.fixed
+                .obstacle_of_others(self.name, of_pool, self.sites, state, &|_| Owner::Gone)
+                .is_none()
         };
         let members = self.find_members(number).into_iter();
         let mut members: BTreeMap<u32, usize> =
@@ -410,14 +439,14 @@ impl<'f, 'v> Builder<'f, 'v> {
             Ok(Form::Sized(_, tags)) => {
                 let tags = tag_keys(tags);
                 self.classes_where(|state| {
-                    has_tags(state.tags, &tags) && state.is_fit_for_pools() && is_free(state)
+                    has_tags(state.tags, &tags) && state.unfit().is_none() && is_free(state)
                 })
             }
             Ok(Form::Literal(hosts)) => {
                 for (index, host) in (0..).zip(hosts) {
                     let class = self.find_node(host).and_then(|node| self.singles.get(node));
                     let Some(class) = class else { continue };
-                    let may = |state: &&State<'_>| state.may_be_listed() && is_free(state);
+                    let may = |state: &&State<'_>| state.barred().is_none() && is_free(state);
                     if self.states[*class].filter(may).is_some() {
                         members.entry(index).or_insert(*class);
                     }

@@ -5,9 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::frame::Frame;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::systems::check::words::{counted, some};
+use crate::systems::streams::job::sites::State;
 use crate::systems::streams::kinds::host_pool::Form;
+use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::{Location, Operator};
-use crate::systems::streams::resolve::format_host;
+use crate::systems::streams::obstacle::{Obstacle, format_nodes};
+use crate::systems::streams::owners::{Owner, find_pool};
+use crate::systems::streams::resolve::{Resolved, format_host, resolve};
 use crate::systems::streams::witness::{self, Budget, Constraint, Place, Pool, find_contradiction};
 
 impl Frame<'_, '_> {
@@ -104,7 +108,10 @@ impl Frame<'_, '_> {
             let missing = framed.size.saturating_sub(framed.members.len());
             let free = match missing {
                 0 => String::new(),
-                missing => format!(", of which {missing} cannot be had now"),
+                missing => format!(
+                    ", of which {missing} cannot be had now{}",
+                    self.format_ineligible(number, ": ")
+                ),
             };
             return format!("pool {name} needs {all}{exclusive}{free}");
         }
@@ -118,7 +125,55 @@ impl Frame<'_, '_> {
         let eligible: usize =
             eligible.ones().map(|class| self.problem.classes[class].count).sum::<usize>()
                 + has.count();
-        format!("pool {name} needs {nodes}{tagged}{exclusive} ({eligible} eligible)")
+        let others = self.format_ineligible(number, "; ");
+        format!("pool {name} needs {nodes}{tagged}{exclusive} ({eligible} eligible{others})")
+    }
+
+    /// Why a pool cannot have the nodes that it asks for by its tags or lists: some of them, each with its
+    /// obstacle, after `before`. Empty: there are none.
+    fn format_ineligible(&self, number: usize, before: &str) -> String {
+        let pool = self.pools[number];
+        let of = &self.closure.pools[pool];
+        let (view, sites) = (self.fixed.view, self.sites);
+        let owner = |hash: &str| Owner::new(find_pool(hash, view), &self.name.namespace);
+        let of_state = |state: &State<'_>, is_listed: bool| {
+            let own = if is_listed { state.barred() } else { state.unfit() };
+            let of_pool = (pool, of.exclusive);
+            own.or_else(|| self.fixed.obstacle_of_others(self.name, of_pool, sites, state, &owner))
+        };
+        let mut obstacles: BTreeMap<Obstacle<'_>, Vec<&str>> = BTreeMap::new();
+        match &of.form {
+            Ok(Form::Sized(_, tags)) => {
+                let tags = tag_keys(tags);
+                for group in sites.groups.iter().filter(|group| has_tags(group.state.tags, &tags)) {
+                    let obstacle = of_state(&group.state, false);
+                    obstacle
+                        .into_iter()
+                        .for_each(|of| obstacles.entry(of).or_default().extend(&group.nodes));
+                }
+            }
+            Ok(Form::Literal(hosts)) => {
+                for host in hosts {
+                    let Resolved::Node(node) = resolve(view, host) else { continue };
+                    let obstacle = sites.state(node).and_then(|state| of_state(state, true));
+                    obstacle.into_iter().for_each(|of| obstacles.entry(of).or_default().push(node));
+                }
+            }
+            _ => {}
+        }
+        let members = self.problem.pools[number].members.values();
+        let members = members.filter_map(|class| self.node(Place { class: *class, number: 0 }));
+        let members: BTreeSet<&str> = members.collect();
+        obstacles.values_mut().for_each(|nodes| {
+            nodes.retain(|node| !members.contains(node));
+            nodes.sort_unstable();
+        });
+        obstacles.retain(|_, nodes| !nodes.is_empty());
+        if obstacles.is_empty() {
+            String::new()
+        } else {
+            format!("{before}{}", format_nodes(&obstacles))
+        }
     }
 
     /// The other pools of the job whose members a pool could have if they were not theirs.

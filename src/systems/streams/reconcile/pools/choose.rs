@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::Pool;
 use super::inventory::{Holder, Inventory, NodeState};
-use super::obstacle::{self, Obstacle};
-use super::{Pool, join};
 use crate::systems::streams::kinds::host_pool::{Form, Host};
+use crate::systems::streams::kinds::in_other_form;
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
+use crate::systems::streams::obstacle::{self, Obstacle, join};
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
 use crate::view::View;
@@ -183,7 +184,7 @@ impl<'v> Choice<'v> {
     /// Formats the number of eligible nodes and the obstacles of the others. `released` nodes are
     /// counted as eligible, too: the pool has them, and gives them up. Empty if the author lists
     /// the hosts.
-    pub(super) fn format_counts(&self, released: usize) -> String {
+    pub(super) fn format_counts(&self, released: usize, view: &View) -> String {
         let Self::Free { count, obstacles, tags, .. } = self else { return String::new() };
         let eligible = count + released;
         let verb = if eligible == 1 { "is" } else { "are" };
@@ -195,7 +196,7 @@ impl<'v> Choice<'v> {
             let keys = tag_keys(tags).into_iter().map(String::from);
             text += &format!("; no other node has {}", join(keys.collect()));
         }
-        text
+        text + &in_other_form(view, tags)
     }
 }
 

@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::Toleration;
 
 use super::Pool;
 use super::node_marks::Marks;
-use super::obstacle::Obstacle;
 use super::waiting::Waiting;
 use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::policy::Policy;
@@ -17,6 +16,7 @@ use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::kinds::node_marks::CONTROL_PLANE;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::unmarked_hosts;
 use crate::systems::streams::policy::Compat;
 use crate::view::{Name, NodeDetails, View};

@@ -8,12 +8,13 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::choose::{Choice, Refusal};
 use super::inventory::{Inventory, NodeState};
-use super::obstacle::Obstacle;
-use super::{Hold, Pool, join, truncate};
+use super::{Hold, Pool, truncate};
 use crate::systems::plan::Event;
 use crate::systems::streams::api::host_pool::{Member, MemberState};
+use crate::systems::streams::obstacle::{Obstacle, join};
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::reasons::PoolReason;
+use crate::view::View;
 
 /// The decision about one member of a pool.
 #[derive(Debug)]
@@ -134,7 +135,7 @@ impl<'v> Draft<'v> {
                 // All pools of a job get their first members together, or none of them.
                 let lacks = fresh.len() > choice.count();
                 lack.fresh = fresh.len();
-                lack.format_needs(&choice, kept, 0);
+                lack.format_needs(&choice, kept, 0, inventory.view);
                 if !lacks {
                     let job = &job.name;
                     let message = match hold {
@@ -154,7 +155,7 @@ impl<'v> Draft<'v> {
                 }
             } else if lack.vacant.is_empty() || !pool.is_first_allocation() {
                 self.extend(pool, &fresh, &mut choice, &mut own, &mut lack, inventory);
-                lack.format_needs(&choice, kept, 0);
+                lack.format_needs(&choice, kept, 0, inventory.view);
             } else {
                 // A pool that has never had all of its members does not block nodes for others.
                 self.nodes().collect::<Vec<_>>().into_iter().for_each(|node| {
@@ -164,7 +165,7 @@ impl<'v> Draft<'v> {
                 self.events.retain(|event| event.reason != "MemberReplaced");
                 lack.vacant.clear();
                 lack.fresh = pool.wanted() as usize;
-                lack.format_needs(&choice, 0, kept);
+                lack.format_needs(&choice, 0, kept, inventory.view);
             }
         }
         self.missing = lack.missing;
@@ -411,13 +412,14 @@ impl Lack {
 
     /// Sets `needs` after all nodes are chosen. The pool keeps `kept` nodes and gives up
     /// `released`.
-    fn format_needs(&mut self, choice: &Choice<'_>, kept: usize, released: usize) {
+    fn format_needs(&mut self, choice: &Choice<'_>, kept: usize, released: usize, view: &View) {
         let need = self.vacant.len() + self.fresh;
         if let (1.., Choice::Free { eligible, .. }) = (need, choice) {
             self.missing = need.saturating_sub(eligible.len() + released);
             let nodes = if need == 1 { "node" } else { "nodes" };
             let other = if kept > 0 { "more " } else { "" };
-            self.needs = format!("needs {need} {other}{nodes}, {}", choice.format_counts(released));
+            self.needs =
+                format!("needs {need} {other}{nodes}, {}", choice.format_counts(released, view));
         }
     }
 

@@ -63,12 +63,12 @@ fn a_pool_without_a_size_has_no_members_and_is_ready_while_a_node_has_its_tags()
     );
     world.expect("any", "", "True Allocated: every node belongs to the pool");
     world.expect("one", "", &one).expect("two", "", &two);
-    let tags = json!({"streams.ibm.com/hostpool": "gpu", "hostpool.streams.ibm.com/gpu": ""});
+    let tags = json!({"streams.ibm.com/hostpool": "gpu"});
     world.node("n01", labels(tags)).settle();
     let all = "True Allocated: every node that has the tags belongs to the pool";
     let one_of_two = two.replace(
         ": label",
-        " (streams.ibm.com/hostpool=gpu on 1 node counts only for a pool with one tag): label",
+        " (streams.ibm.com/hostpool=gpu on node n01 counts only for a pool with one tag): label",
     );
     world.expect("one", "", all).expect("two", "", &one_of_two).delete_nodes(&["n01"]).settle();
     world.expect("one", "", &one);

@@ -120,7 +120,8 @@ fn one_tag_is_a_label_value_and_several_are_label_keys() {
     ]);
     assert_eq!((&*world.nodes_of("one"), &*world.nodes_of("two")), ("n2", "n4"));
     let few = "False InsufficientNodes: needs";
-    world.expect("many", "", &format!("{few} 2 nodes, 1 is eligible"));
+    let form = "(streams.ibm.com/hostpool=ib on node n2 counts only for a pool with one tag)";
+    world.expect("many", "", &format!("{few} 2 nodes, 1 is eligible {form}"));
     let other = "no other node has streams.ibm.com/hostpool=red";
     world.expect("none", "", &format!("{few} 1 node, 0 are eligible; {other}"));
 }

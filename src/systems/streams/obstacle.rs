@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::mem::discriminant;
 
-use super::join;
-use crate::systems::streams::owners::Owner;
+use super::owners::Owner;
+use crate::systems::check::words::nodes;
+
+/// The most items of a list that a message names.
+pub(crate) const MAX_LISTED: usize = 5;
 
 /// Why a pool cannot have a node. Messages list obstacles in this order.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Obstacle<'v> {
+pub(crate) enum Obstacle<'v> {
     /// It is being deleted.
     Deleted,
     /// It runs the control plane.
@@ -29,13 +32,15 @@ pub(super) enum Obstacle<'v> {
     Shared(Owner<'v>),
     /// It runs Streams pods that do not belong to the pool, so it cannot become exclusive.
     Occupied,
+    /// Another StreamsJob names it, or it is reserved for that job, so it cannot become exclusive.
+    Named,
     /// It has as many pools as the policy's `hostPools.maxPoolsPerNode` allows.
     Full,
 }
 
 impl Obstacle<'_> {
     /// The end of a sentence about one node.
-    pub(super) fn describe(self) -> String {
+    pub(crate) fn describe(self) -> String {
         self.format(false, self.owner().as_deref().unwrap_or_default())
     }
 
@@ -71,6 +76,8 @@ impl Obstacle<'_> {
             (Self::Shared(_), true) => return format!("belong to {owners}"),
             (Self::Occupied, false) => "runs Streams pods outside of the pool",
             (Self::Occupied, true) => "run Streams pods outside of the pool",
+            (Self::Named, false) => "is named by another StreamsJob, or reserved for it",
+            (Self::Named, true) => "are named by other StreamsJobs, or reserved for them",
             (Self::Full, false) => {
                 "has as many pools as the policy's hostPools.maxPoolsPerNode allows"
             }
@@ -83,7 +90,7 @@ impl Obstacle<'_> {
 }
 
 /// Formats the number of nodes with each obstacle: `1 is cordoned, 2 belong to HostPool p`.
-pub(super) fn format_counts(obstacles: &BTreeMap<Obstacle<'_>, usize>) -> String {
+pub(crate) fn format_counts(obstacles: &BTreeMap<Obstacle<'_>, usize>) -> String {
     let counts: Vec<(Obstacle<'_>, usize)> =
         obstacles.iter().map(|(obstacle, count)| (*obstacle, *count)).collect();
     let alike = counts.chunk_by(|(one, _), (other, _)| discriminant(one) == discriminant(other));
@@ -93,4 +100,27 @@ pub(super) fn format_counts(obstacles: &BTreeMap<Obstacle<'_>, usize>) -> String
         format!("{count} {}", alike[0].0.format(count != 1, &join(owners)))
     });
     parts.collect::<Vec<_>>().join(", ")
+}
+
+/// Formats the nodes with each obstacle: `node n1 is cordoned, nodes n2, n3 belong to HostPool p`.
+pub(crate) fn format_nodes(obstacles: &BTreeMap<Obstacle<'_>, Vec<&str>>) -> String {
+    let parts = obstacles.iter().map(|(obstacle, names)| {
+        let owner = obstacle.owner().unwrap_or_default();
+        format!("{} {}", nodes(names), obstacle.format(names.len() != 1, &owner))
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// Formats a list for a sentence: `a`, `a and b`, `a, b and c`, `a, b, c, d, e and 7 more`.
+pub(crate) fn join(items: Vec<String>) -> String {
+    let mut items = items;
+    let more = items.len().saturating_sub(MAX_LISTED);
+    if more > 0 {
+        items.truncate(MAX_LISTED);
+        items.push(format!("{more} more"));
+    }
+    match items.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => items.concat(),
+    }
 }
