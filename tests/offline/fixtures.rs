@@ -275,6 +275,7 @@ fn check(case: &Case, folder: &Path) -> Result<(), String> {
     };
     let (result, _) = admit(&case.object, &view)?;
     keeps(&case.object, &result)?;
+    requests_as_before(&case.object, &result)?;
     kind.check(&result)?;
     if let Some(written) = &case.result {
         for pointer in ["/metadata/labels", "/spec"] {
@@ -339,6 +340,39 @@ fn stored(admitted: &Value, bound: bool) -> Value {
         pod["spec"]["nodeName"] = json!("somewhere");
     }
     pod
+}
+
+/// A pod requests as much as its largest init container or all of its containers, and the QoS class is that of all
+/// of them. Neither changes if each added container has the cpu and memory of one of the author's, and nothing else.
+fn requests_as_before(before: &Value, after: &Value) -> Result<(), String> {
+    let of = |pod: &Value, list: &str| pod["spec"][list].as_array().cloned().unwrap_or_default();
+    let shown = |container: &Value| {
+        let mut resources = container["resources"].clone();
+        for list in ["requests", "limits"] {
+            if let Some(amounts) = resources[list].as_object_mut() {
+                amounts.retain(|name, _| ["cpu", "memory"].contains(&name.as_str()));
+            }
+        }
+        json!([resources["requests"], resources["limits"]])
+    };
+    let empty = |amounts: &Value| amounts.as_object().is_none_or(serde_json::Map::is_empty);
+    let normal = |amounts: Value| {
+        let list = amounts.as_array().into_iter().flatten();
+        list.map(|of| if empty(of) { Value::Null } else { of.clone() }).collect::<Vec<_>>()
+    };
+    let own = of(before, "containers").iter().map(shown).map(normal).collect::<Vec<_>>();
+    for list in ["initContainers", "containers"] {
+        let names: Vec<Value> = of(before, list).iter().map(|one| one["name"].clone()).collect();
+        for added in of(after, list).iter().filter(|one| !names.contains(&one["name"])) {
+            let resources = &added["resources"];
+            let all = normal(json!([resources["requests"], resources["limits"]]));
+            let is_copy = resources["claims"].is_null() && own.contains(&all);
+            if list != "initContainers" || !is_copy {
+                return Err(format!("the pod requests more by {added}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn outcome(object: &Value, answer: &Expectation) -> Result<Value, String> {
