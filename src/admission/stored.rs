@@ -4,13 +4,13 @@
 use serde_json::{Value, json};
 
 use super::review::API_VERSION;
-use super::{Decision, ParseError, Review, decide, validate};
-use crate::placement::intent::Change;
+use super::{Decision, ParseError, Refusal, Review, decide, validate};
+use crate::placement::intent::{Change, Intent};
 use crate::placement::reason::{Finding, Reason};
 use crate::placement::record;
 use crate::systems::policy::Policy;
 use crate::view::View;
-use crate::view::resource::Resource;
+use crate::view::resource::{POD, Resource};
 
 /// Decides as if `object`, of the kind `resource`, were created in `namespace` now, without what stowplan and the
 /// scheduler change in a stored pod after its admission: a node name that contradicts the pod is the scheduler's,
@@ -48,6 +48,49 @@ pub fn decide_creation(
         admission.patch = admission.patch.without(&[&["spec", "schedulingGates"], &record]);
     }
     Ok(decision)
+}
+
+/// What a stored pod lacks of what a decision gives it now.
+pub(crate) enum Lack {
+    /// It would be refused.
+    Refused(Refusal),
+    /// It has no record of a decision, and these changes were not made.
+    Changes(Vec<Intent>),
+    /// This field has less than its record says.
+    Removed(String),
+}
+
+/// Compares a stored pod with what it would get now. `None`: it lacks nothing, or it is not known what it should
+/// have. Only its record shows that a pod was decided about. Where the policy has no records written, a pod that
+/// lacks something may have been changed since, by the controller too.
+pub(crate) fn find_lack(
+    namespace: &str,
+    pod: &Value,
+    view: &View,
+    policy: &Policy,
+) -> Option<Lack> {
+    let admission = match decide_creation(&POD, namespace, pod, view, policy).ok()? {
+        Decision::Refuse(refusal) => return Some(Lack::Refused(refusal)),
+        // With findings, the policy admits the pod without its placement: its author got a warning.
+        Decision::Admit(of) if of.findings.is_empty() && !of.intents.is_empty() => of,
+        _ => return None,
+    };
+    let operations = admission.patch.operations();
+    let annotations = pod.pointer("/metadata/annotations");
+    let Some(record) = annotations.and_then(|all| all.get(record::KEY)) else {
+        let is_known = policy.record_placement && !operations.is_empty();
+        return is_known.then_some(Lack::Changes(admission.intents));
+    };
+    // Other systems may have come to serve the pod since.
+    let record = record.as_str().unwrap_or_default();
+    let is_recorded = |of: &Intent| !record::entries(record, of.system).is_empty();
+    if !admission.intents.iter().all(is_recorded) {
+        return None;
+    }
+    let paths = operations.iter().map(|operation| operation.path().as_str());
+    let path = paths.filter(|path| path.starts_with("/spec/")).min()?;
+    let field: Vec<&str> = path.split('/').skip(1).take(3).collect();
+    Some(Lack::Removed(field.join(".")))
 }
 
 /// Decides as if `object` were written now: in place of `old`, or as a new one.

@@ -24,11 +24,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::admission::Decision;
-use crate::admission::stored::decide_creation;
+use crate::admission::stored::{Lack, find_lack};
 use crate::cluster::PodChange;
 use crate::kubernetes::{controller, is_created_again};
-use crate::placement::intent::Intent;
 use crate::placement::record;
 use crate::policy::Repair;
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
@@ -311,23 +309,20 @@ fn passed_by(policy: &Policy, needs_controller: bool) -> String {
     if needs_controller { format!("{without}, or while no controller led,") } else { without }
 }
 
-/// Decides a pod again. Returns a text that describes what the pod lacks, and whether the webhook
-/// would admit it now. `None`: the pod lacks nothing, or stowplan does not decide about it.
+/// Decides a pod again. Returns a text that describes what the pod lacks, and whether the webhook would admit it
+/// now. `None`: the pod lacks nothing, or stowplan does not decide about it.
 fn missing(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option<(String, bool)> {
-    match decide_creation(&POD, namespace, pod, view, policy).ok()? {
-        Decision::Refuse(refusal) => {
+    match find_lack(namespace, pod, view, policy)? {
+        Lack::Refused(refusal) if policy.record_placement => {
             let first = refusal.first();
             Some((format!("{}, which would refuse it: {first}", passed_by(policy, false)), false))
         }
-        // With findings, the policy admits the pod without its placement: its author got a warning.
-        Decision::Admit(admission)
-            if admission.findings.is_empty() && !admission.patch.is_empty() =>
-        {
-            let needs_controller = admission.intents.iter().all(|intent| {
+        Lack::Changes(intents) => {
+            let needs_controller = intents.iter().all(|intent| {
                 let mut systems = SYSTEMS.iter().filter(|system| system.needs_controller);
                 systems.any(|system| system.name == intent.system)
             });
-            let mut changes = admission.intents.iter().map(|intent| intent.change.to_string());
+            let mut changes = intents.iter().map(|intent| intent.change.to_string());
             let first = changes.next()?;
             let more = changes.count();
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
@@ -341,25 +336,10 @@ fn missing(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option
 /// Decides a pod with a record again. Returns a text about what was removed since. `None`: nothing of
 /// what the record says, as far as a decision shows.
 fn removed(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option<String> {
-    let Decision::Admit(admission) = decide_creation(&POD, namespace, pod, view, policy).ok()?
-    else {
-        return None;
-    };
-    let record = pod.pointer("/metadata/annotations")?.get(record::KEY)?.as_str()?;
-    // The policy may serve further systems by now.
-    let is_recorded = |intent: &Intent| !record::entries(record, intent.system).is_empty();
-    if !admission.findings.is_empty() || !admission.intents.iter().any(is_recorded) {
-        return None;
-    }
-    let operations = admission.patch.operations();
-    let paths = operations.iter().map(|operation| operation.path().as_str());
-    let path = paths.filter(|path| path.starts_with("/spec/")).min()?;
-    let field: Vec<&str> = path.split('/').skip(1).take(3).collect();
+    let Lack::Removed(field) = find_lack(namespace, pod, view, policy)? else { return None };
     Some(format!(
-        "{} has less than the annotation {} says: a later webhook or admission policy removed what \
-         stowplan's webhook had added; find it (kubectl get \
+        "{field} has less than the annotation {} says: a later webhook or admission policy removed what stowplan's webhook had added; find it (kubectl get \
          mutatingwebhookconfigurations,mutatingadmissionpolicies) and exclude the pod there",
-        field.join("."),
         record::KEY
     ))
 }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
 use kube::core::{Selector, SelectorExt as _};
 
-use crate::admission::Decision;
-use crate::admission::stored::decide_creation;
+use crate::admission::stored::{Lack, find_lack};
 use crate::kubernetes::{
     HOSTNAME, affinity, annotation, is_finished, label, node_name, required_anti_terms,
-    required_pod_terms, scheduler_name,
+    required_node_terms, required_pod_terms, scheduler_name,
 };
+use crate::placement::affinity::bound_to;
 use crate::placement::reason::Stage;
 use crate::placement::record;
 use crate::systems::SYSTEMS;
@@ -21,7 +21,6 @@ use crate::systems::check::{Context, Diagnosis, PodChecks, PodReport, gates};
 use crate::systems::exclusion::{Exclusion, IGNORE};
 use crate::systems::fit::{self, Check, Obstacle, PodNeeds, Question};
 use crate::systems::vocabulary::{Meaning, meaning};
-use crate::view::resource::POD;
 use crate::view::{Name, Owner};
 
 /// The diagnosis of pods, for the systems.
@@ -208,6 +207,13 @@ fn decided(pod: &Pod, name: &Name, context: &Context<'_>) -> Vec<String> {
     if decided.is_empty() {
         decided.push(format!("a record that cannot be read: {record}"));
     }
+    // The controller names a node where the record was written before that.
+    if let Some(node) = required_node_terms(affinity(pod)).and_then(bound_to) {
+        let held = format!("node {node}");
+        if !decided.iter().any(|entry| entry.contains(&held)) {
+            decided.push(format!("{held}: its node affinity requires it"));
+        }
+    }
     decided
 }
 
@@ -220,24 +226,20 @@ fn report_missing_changes(
 ) {
     let Ok(document) = serde_json::to_value(pod) else { return };
     let Context { cluster, policy, .. } = context;
-    let decision = decide_creation(&POD, &name.namespace, &document, &cluster.view, policy);
-    match decision {
+    let Some(lack) = find_lack(&name.namespace, &document, &cluster.view, policy) else { return };
+    match lack {
         // Which hosts exist is not known.
-        Ok(Decision::Refuse(refusal))
+        Lack::Refused(refusal)
             if cluster.has_no_nodes() && refusal.first().reason.stage() == Stage::Cluster => {}
-        Ok(Decision::Refuse(refusal)) => {
+        Lack::Refused(refusal) => {
             let first = refusal.first();
             diagnosis.report(
                 format!("created now, it would be refused: {}", first.problem),
                 &first.remedy,
             );
         }
-        Ok(Decision::Admit(admission))
-            if !admission.patch.is_empty()
-                && !admission.intents.is_empty()
-                && admission.findings.is_empty() =>
-        {
-            let changes = admission.intents.iter().map(|intent| intent.change.to_string());
+        Lack::Changes(intents) => {
+            let changes = intents.iter().map(|intent| intent.change.to_string());
             let lacks = some(&changes.collect::<Vec<_>>());
             diagnosis.report(
                 format!("it was admitted without stowplan, and may lack: {lacks}"),
@@ -247,7 +249,12 @@ fn report_missing_changes(
                 },
             );
         }
-        _ => {}
+        // What was removed mattered before it had a node.
+        Lack::Removed(_) if node_name(pod).is_some() => {}
+        Lack::Removed(field) => diagnosis.report(
+            format!("{field} has less than was decided: a later webhook or admission policy removed it"),
+            "find it (kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies), and exclude the pod there",
+        ),
     }
 }
 

@@ -1,3 +1,5 @@
+mod handled;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::json;

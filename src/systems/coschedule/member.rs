@@ -39,6 +39,9 @@ const VIRTUAL_NODES: [(&str, &str); 2] =
 /// The label of the pods that EKS runs on Fargate, which it adds at admission.
 const ON_FARGATE: &str = "eks.amazonaws.com/fargate-profile";
 
+/// How a pod follows its placeholder that waits for its node, in the record.
+const WAITS: &str = ", on the node that it gets";
+
 /// Decides the changes to a pod.
 pub(super) fn request(pod: &Pod<'_>, view: &View, policy: &Policy) -> Outcome {
     let mut request = PodRequest { pod, view, policy, outcome: Outcome::default() };
@@ -225,6 +228,14 @@ impl PodRequest<'_> {
         entries.iter().any(|entry| placeholder_in(entry) == Some(label))
     }
 
+    /// Whether an earlier admission has put the pod behind the gate, according to its record. Where its group has no
+    /// placeholder any more, the controller removes the gate without a node.
+    fn has_waited(&self) -> bool {
+        let record = self.pod.annotation(record::KEY).unwrap_or_default();
+        let entries = record::entries(record, NAME);
+        entries.iter().any(|entry| entry.ends_with(WAITS) || entry.ends_with(", gated"))
+    }
+
     /// Whether the pod already has the term, the gate, or a required node name.
     fn is_held(&self, placeholder: &str, term: &PodTerm) -> bool {
         let pinned = required_node_terms(self.pod).is_some_and(|terms| {
@@ -232,6 +243,7 @@ impl PodRequest<'_> {
         });
         pinned
             || self.pod.has_gate(keys::GATE)
+            || self.has_waited()
             || required_pod_terms(self.pod).iter().any(|present| {
                 term.is_own_mark(present) || toward_members(placeholder).is_own_mark(present)
             })
@@ -317,7 +329,7 @@ impl PodRequest<'_> {
             }
             Way::Gate => {
                 self.add_change(joined, Change::Gate(keys::GATE));
-                self.holds(joined, ", gated");
+                self.holds(joined, WAITS);
             }
         }
     }

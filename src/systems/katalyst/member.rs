@@ -16,6 +16,7 @@ use crate::placement::intent::{Change, Intent, Mates, on_labels};
 use crate::placement::merge::{required_node_terms, required_pod_terms};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
+use crate::placement::record;
 use crate::systems::Outcome;
 use crate::systems::policy::Policy;
 use crate::view::View;
@@ -200,7 +201,8 @@ impl Member<'_> {
             let text = "nothing is derived for the scheduler: the pod names its node";
             return self.warn(key, text);
         }
-        if waits || self.view.has_numa_nodes() || self.is_on_numa_nodes() {
+        let may_derive = (waits || self.view.has_numa_nodes()) && !self.is_recorded();
+        if may_derive || self.is_on_numa_nodes() {
             let on_numa_nodes = vec![on_labels(&[(NUMA_ZONES, None)])];
             self.change(key, Change::NodeAffinity(on_numa_nodes));
         } else {
@@ -220,6 +222,13 @@ impl Member<'_> {
                 self.warn(AFFINITY, &text);
             }
         }
+    }
+
+    /// Whether an earlier round has decided about the pod, according to its record. What it derived stays, whichever
+    /// nodes have NUMA nodes since.
+    fn is_recorded(&self) -> bool {
+        let record = self.pod.annotation(record::KEY).unwrap_or_default();
+        self.policy.record_placement && !record::entries(record, NAME).is_empty()
     }
 
     /// Whether an earlier round has added the node affinity.

@@ -133,7 +133,8 @@ impl<'m> Member<'m> {
             why: why.clone(),
             change,
         }));
-        let how = if *role == Role::Launcher { ", gated" } else { "" };
+        // True before and after the gate is removed.
+        let how = if *role == Role::Launcher { ", after its workers" } else { "" };
         outcome.holds.push(format!("{why}: {}{how}", role.as_str()));
         let absent = match view.controller() {
             ControllerState::Leads => None,

@@ -146,7 +146,8 @@ impl Placing<'_> {
             return self.warn(key, text);
         }
         self.change(key, member.name, Change::Gate(keys::GATE));
-        self.outcome.holds.push(format!("{cause}gated until the job's nodes are reserved"));
+        let decision = "the nodes that the job leaves it, once it is placed as a whole";
+        self.outcome.holds.push([cause, decision].concat());
     }
 
     /// Isolation in a job. Under `compat: upstream` the pods of the other elements get a label, by
