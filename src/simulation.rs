@@ -7,9 +7,11 @@
 //! nothing else is left to do ([`Simulation::run`]).
 //!
 //! [`store`]: objects, and the API server's rules for writes. [`reader`]: the Views. [`act`]: the actions of
-//! plans. [`workloads`], [`scheduler`] and [`kubelet`]: the rest of Kubernetes.
+//! plans. [`workloads`], [`scheduler`] and [`kubelet`]: the rest of Kubernetes. [`autoscaler`]: new nodes for
+//! pods that wait.
 
 mod act;
+mod autoscaler;
 mod kubelet;
 mod reader;
 mod scheduler;
@@ -30,6 +32,7 @@ use crate::systems::plan::{self, Action, Plan, Target};
 use crate::systems::policy::Policy;
 use crate::view::{Scope, View};
 pub use act::{Outcome, Written};
+pub use autoscaler::NodeGroup;
 use reader::Reader;
 use scheduler::Attempt;
 pub use store::{Answer, Edit, Id, Store, patch};
@@ -69,6 +72,8 @@ pub enum Event {
     Reject(Id),
     /// The garbage collector deletes an object without owners.
     Collect(Id),
+    /// The autoscaler makes a node for a pod, in the group of this name.
+    Grow(Id, String),
 }
 
 /// The programs of a cluster, by the events that they cause.
@@ -81,6 +86,7 @@ pub enum Part {
     Scheduler,
     Planner,
     Collector,
+    Autoscaler,
 }
 
 /// All programs, in an order in which each one finishes what it can before the next one begins, and a plan
@@ -93,6 +99,7 @@ pub const ALL: &[Part] = &[
     Part::Scheduler,
     Part::Planner,
     Part::Collector,
+    Part::Autoscaler,
 ];
 
 /// stowplan's controller alone.
@@ -158,6 +165,8 @@ pub struct Simulation {
     /// The pods that their owners create again by the same names.
     recreated: BTreeMap<Id, Value>,
     admit: Option<Admit>,
+    /// The groups of nodes that the autoscaler manages; none: there is no autoscaler.
+    pub node_groups: Vec<NodeGroup>,
     /// The scheduler's attempts, by the UID of the pod.
     attempts: HashMap<String, Attempt>,
 }
@@ -181,6 +190,7 @@ impl Simulation {
             resizes: true,
             recreated: BTreeMap::new(),
             admit: None,
+            node_groups: Vec::new(),
             attempts: HashMap::new(),
         }
     }
@@ -266,6 +276,7 @@ impl Simulation {
                 Part::Scheduler => Box::new(self.scheduler_events()),
                 Part::Planner => Box::new(self.is_stale.then_some(Event::Plan).into_iter()),
                 Part::Collector => Box::new(self.orphans().map(Event::Collect)),
+                Part::Autoscaler => Box::new(self.autoscaler_events()),
             }
         })
     }
@@ -290,6 +301,7 @@ impl Simulation {
             Event::Bind(pod, node) => self.bind(&pod, &node),
             Event::Reject(pod) => self.reject(&pod),
             Event::Collect(id) => self.store.delete(&id),
+            Event::Grow(pod, group) => self.grow(&pod, &group),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The filters of the Kubernetes scheduler that stowplan relies on: gates, node selector, node affinity,
 //! taints, pod affinity and anti-affinity on one node, requests, the limit of pods, and volumes; and preferred
-//! node affinity.
+//! node affinity. A claim without a volume gets one when its first pod is bound.
 
 use std::cell::OnceCell;
 
@@ -14,6 +14,9 @@ use crate::kubernetes::{HOSTNAME, REQUIRED, label, required_node_terms};
 use crate::placement::toleration::{tolerates, tolerates_cordon};
 use crate::view::{NodeDetails, Resources, selector};
 
+/// The label of nodes that volumes are bound to.
+const ZONE: &str = "topology.kubernetes.io/zone";
+
 /// The message about a pod that has to be beside another one, and is not.
 const NOT_BESIDE: &str = "2 node(s) didn't match pod affinity rules";
 
@@ -25,12 +28,12 @@ pub(super) struct Attempt {
 }
 
 /// A pod with its decoded spec.
-struct Subject<'s> {
-    pod: &'s Value,
+pub(super) struct Subject<'s> {
+    pub(super) pod: &'s Value,
     spec: core::PodSpec,
     toward: Vec<core::PodAffinityTerm>,
     away: Vec<core::PodAffinityTerm>,
-    requests: Resources,
+    pub(super) requests: Resources,
 }
 
 impl<'s> Subject<'s> {
@@ -52,7 +55,7 @@ impl<'s> Subject<'s> {
     }
 
     /// Returns `true` if each term of its pod affinity selects `other`.
-    fn is_toward(&self, other: &Value) -> bool {
+    pub(super) fn is_toward(&self, other: &Value) -> bool {
         self.toward.iter().all(|term| selects(term, self.pod, other))
     }
 
@@ -62,10 +65,10 @@ impl<'s> Subject<'s> {
 }
 
 /// The nodes and placed pods of a cluster, decoded once for all pods that are pending.
-struct Snapshot<'s> {
-    nodes: Vec<(core::Node, NodeDetails)>,
+pub(super) struct Snapshot<'s> {
+    pub(super) nodes: Vec<(core::Node, NodeDetails)>,
     /// The pods that are on nodes.
-    placed: Vec<Subject<'s>>,
+    pub(super) placed: Vec<Subject<'s>>,
     /// The pods for which room is kept, without a node.
     nominated: Vec<Subject<'s>>,
 }
@@ -103,11 +106,20 @@ impl Simulation {
         Some(found.map(|found| found.nodes).unwrap_or_default())
     }
 
+    /// Returns `true` if this node, which does not exist yet, would take a pod.
+    pub(super) fn would_take(&self, node: &Value, pod: &Value) -> bool {
+        let Ok(node) = serde_json::from_value::<core::Node>(node.clone()) else { return false };
+        let details = NodeDetails::from(&node);
+        let mut snapshot = self.take_snapshot();
+        snapshot.nodes = vec![(node, details)];
+        self.attempt_pod(pod, &snapshot).is_some_and(|found| !found.nodes.is_empty())
+    }
+
     fn attempt_of(&self, pod: &Value) -> Option<&Attempt> {
         self.attempts.get(pod["metadata"]["uid"].as_str()?)
     }
 
-    fn take_snapshot(&self) -> Snapshot<'_> {
+    pub(super) fn take_snapshot(&self) -> Snapshot<'_> {
         let nodes = self.store.all("Node").filter_map(|node| {
             let node: core::Node = serde_json::from_value(node.clone()).ok()?;
             let details = NodeDetails::from(&node);
@@ -157,7 +169,7 @@ impl Simulation {
         })
     }
 
-    fn fits(
+    pub(super) fn fits(
         &self,
         subject: &Subject<'_>,
         (node, details): &(core::Node, NodeDetails),
@@ -219,6 +231,7 @@ impl Simulation {
     }
 
     pub(super) fn bind(&mut self, pod: &Id, node: &str) {
+        self.provision(pod, node);
         let now = self.store.timestamp();
         if let Some(mut pod) = self.store.edit(pod) {
             pod["spec"]["nodeName"] = json!(node);
@@ -226,6 +239,37 @@ impl Simulation {
             pod["status"]["conditions"] = json!([{
                 "type": "PodScheduled", "status": "True", "lastTransitionTime": now,
             }]);
+        }
+    }
+
+    /// Makes the volumes of the claims that a pod mounts and that have none, if its node has a zone: in that zone.
+    fn provision(&mut self, pod: &Id, node: &str) {
+        let zone =
+            self.store.get(&Id::new("Node", "", node)).map(|of| &of["metadata"]["labels"][ZONE]);
+        let (Some(Value::String(zone)), Some(pod_now)) = (zone, self.store.get(pod)) else {
+            return;
+        };
+        let is_there = json!({"key": ZONE, "operator": "In", "values": [zone]});
+        let required = json!({"nodeSelectorTerms": [{"matchExpressions": [is_there]}]});
+        let volumes = pod_now["spec"]["volumes"].as_array().cloned().unwrap_or_default();
+        for volume in volumes {
+            let Some(claim) = volume["persistentVolumeClaim"]["claimName"].as_str() else {
+                continue;
+            };
+            let claim = Id::new("PersistentVolumeClaim", &pod.namespace, claim);
+            let Some(mut claim) = self.store.edit(&claim) else { continue };
+            if !claim["spec"]["volumeName"].is_null() {
+                continue;
+            }
+            let name = format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap_or_default());
+            claim["spec"]["volumeName"] = json!(name);
+            claim["status"]["phase"] = json!("Bound");
+            drop(claim);
+            // There is none of this name.
+            let _ = self.store.create(json!({
+                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+                "spec": {"nodeAffinity": {"required": required}},
+            }));
         }
     }
 
@@ -272,7 +316,7 @@ fn is_preferred(spec: &core::PodSpec, node: &core::Node, details: &NodeDetails) 
 }
 
 /// Returns `true` if the scheduler looks for a node for a pod.
-fn is_pending(pod: &Value) -> bool {
+pub(super) fn is_pending(pod: &Value) -> bool {
     let gates = pod["spec"]["schedulingGates"].as_array();
     pod["spec"]["nodeName"].is_null()
         && gates.is_none_or(Vec::is_empty)
@@ -280,7 +324,7 @@ fn is_pending(pod: &Value) -> bool {
         && !has_ended(pod)
 }
 
-fn has_ended(pod: &Value) -> bool {
+pub(super) fn has_ended(pod: &Value) -> bool {
     let phase = &pod["status"]["phase"];
     phase == "Succeeded" || phase == "Failed"
 }

@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::testing::NAMESPACE;
 use super::*;
+use crate::admission::{self, Decision, Review};
 use crate::systems::plan::operation::{add, test, test_uid};
+use k8s_openapi::jiff::SignedDuration;
 
 fn simulation() -> Simulation {
     Simulation::new(Policy::default(), Timestamp::UNIX_EPOCH)
@@ -88,4 +91,187 @@ fn each_reader_sees_a_change_when_it_is_delivered() {
     assert_eq!([sees(&simulation, CONTROLLER), sees(&simulation, webhook)], [true, true]);
     simulation.catch_up(CONTROLLER);
     assert_eq!([sees(&simulation, CONTROLLER), sees(&simulation, webhook)], [false, true]);
+}
+
+/// It expects of a new node what a Ready one of the group has.
+#[test]
+fn an_autoscaler_makes_a_node_where_a_pod_would_fit_on_an_empty_one() {
+    let taint = |key: &str| json!({"spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}});
+    let labels = json!({"metadata": {"labels": {"a": "b"}}});
+    let state = "status-taint.cluster-autoscaler.kubernetes.io/a";
+    let selects = json!({"nodeSelector": {"a": "b"}});
+    let gated = json!({"schedulingGates": [{"name": "example.com/mine"}]});
+    for (what, first, spec, made) in [
+        ("the first is full", json!({}), json!({}), 1),
+        ("only the first has the label", labels, selects.clone(), 3),
+        ("no node has the label", json!({}), selects, 0),
+        ("a taint", taint("a"), json!({}), 0),
+        ("a taint of a state", taint(state), json!({}), 1),
+        ("a gate", json!({}), gated, 0),
+    ] {
+        let mut simulation = simulation();
+        let shape = json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "9"}}});
+        let group = systems::test_objects::node("g", &shape);
+        let mut node = systems::test_objects::node("g-0", &shape);
+        json_patch::merge(&mut node, &first);
+        simulation.store.create(node).unwrap();
+        simulation.node_groups = vec![NodeGroup { name: "g".to_owned(), node: group, most: 4 }];
+        for (name, node) in [("fills", json!("g-0")), ("waits", Value::Null)] {
+            let mut pod = pod(name);
+            pod["spec"]["nodeName"] = node;
+            pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "800m"}});
+            if name == "waits" {
+                json_patch::merge(&mut pod["spec"], &spec);
+            }
+            simulation.store.create(pod).unwrap();
+        }
+        simulation.run(ALL, Timestamp::UNIX_EPOCH, |_, events| events.next()).unwrap();
+        assert_eq!(simulation.count("Node"), 1 + made, "{what}");
+        let is_placed = simulation.get("Pod", "waits")["spec"]["nodeName"].is_string();
+        assert_eq!(is_placed, made == 1, "{what}");
+    }
+}
+
+#[test]
+fn an_autoscaler_removes_a_node_whose_pods_can_go_elsewhere_and_may_be_evicted() {
+    let set = json!({"ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "s"}]});
+    let mut kept = set.clone();
+    kept["annotations"] = json!({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"});
+    for (what, metadata, cpu, is_removed) in [
+        ("of a StatefulSet", set.clone(), "100m", true),
+        ("kept", kept, "100m", false),
+        ("nothing creates it again", json!({}), "100m", false),
+        ("the node is used", set, "600m", false),
+    ] {
+        let mut simulation = simulation();
+        let shape = json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "9"}}});
+        let group = systems::test_objects::node("g", &shape);
+        for name in ["g-0", "other"] {
+            simulation.store.create(systems::test_objects::node(name, &shape)).unwrap();
+        }
+        simulation.node_groups = vec![NodeGroup { name: "g".to_owned(), node: group, most: 4 }];
+        let mut there = pod("p");
+        json_patch::merge(&mut there["metadata"], &metadata);
+        there["spec"]["nodeName"] = json!("g-0");
+        there["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+        simulation.store.create(there).unwrap();
+        assert_eq!(simulation.shrink().as_deref(), is_removed.then_some("g-0"), "{what}");
+    }
+}
+
+/// The node `g-0` of four cores, an autoscaler that makes more like it, and stowplan with its webhook.
+struct Scaled {
+    simulation: Simulation,
+    webhook: usize,
+}
+
+impl Scaled {
+    fn new(most: usize) -> Self {
+        let mut policy = Policy::from_yaml("streams: {unmet: wait}").unwrap();
+        policy.coschedule.placeholder.image = "stowplan:1".to_owned();
+        let mut simulation = Simulation::new(policy, "2026-01-01T00:00:00Z".parse().unwrap());
+        let shape = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}});
+        let node = |name| systems::test_objects::node(name, &shape);
+        simulation.store.create(node("g-0")).unwrap();
+        simulation.node_groups = vec![NodeGroup { name: "g".to_owned(), node: node("g"), most }];
+        let webhook = simulation.add_reader(Scope::Admission);
+        Self { simulation, webhook }
+    }
+
+    fn settle(&mut self) -> &mut Self {
+        let end = self.simulation.store.now + SignedDuration::from_secs(600);
+        self.simulation.run(ALL, end, |_, events| events.next()).unwrap();
+        self.simulation.store.now = end;
+        self
+    }
+
+    fn create(&mut self, kind: &str, name: &str, spec: &Value) -> &mut Self {
+        let metadata = json!({"name": name, "namespace": NAMESPACE});
+        let object = json!({"apiVersion": crate::api::VERSION, "kind": kind, "metadata": metadata, "spec": spec});
+        self.simulation.store.create(object).unwrap();
+        self
+    }
+
+    /// Creates a pod of three cores by way of the webhook.
+    fn pod(&mut self, name: &str, metadata: &Value) -> &mut Self {
+        let mut pod = pod(name);
+        json_patch::merge(&mut pod["metadata"], metadata);
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
+        let review =
+            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+                "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "resource": {"group": "", "version": "v1", "resource": "pods"},
+                "namespace": NAMESPACE, "operation": "CREATE", "object": pod,
+            }})
+            .to_string();
+        self.simulation.catch_up(self.webhook);
+        let view = self.simulation.view_of(self.webhook);
+        let review = Review::parse(review.as_bytes()).unwrap();
+        match admission::decide(&review, view, &self.simulation.policy).unwrap().at_once() {
+            Decision::Pass(_) => {}
+            Decision::Admit(admitted) => {
+                json_patch::patch(&mut pod, &admitted.patch.operations()).unwrap();
+            }
+            other => panic!("{other:?}"),
+        }
+        self.simulation.store.create(pod).unwrap();
+        self
+    }
+
+    fn nodes_of(&self, pods: &[&str]) -> Vec<Value> {
+        let node = |pod: &&str| self.simulation.get("Pod", pod)["spec"]["nodeName"].clone();
+        pods.iter().map(node).collect()
+    }
+}
+
+/// The node of the pool, with its taint, is the one that the autoscaler expects new ones to be like.
+#[test]
+fn an_exclusive_pool_does_not_keep_pods_of_others_from_getting_nodes() {
+    let mut cluster = Scaled::new(8);
+    cluster.create("HostPool", "p", &json!({"size": 1, "exclusivity": "Exclusive"})).settle();
+    assert!(cluster.simulation.get("Node", "g-0")["spec"]["taints"].is_array());
+    cluster.pod("ordinary", &json!({})).settle();
+    assert_eq!(cluster.nodes_of(&["ordinary"]), ["g-1"]);
+    assert_eq!(cluster.simulation.names("Node"), ["g-0", "g-1"]);
+}
+
+/// A new node is none of the pool.
+#[test]
+fn no_node_is_made_for_a_pod_of_a_pool_that_is_full() {
+    let mut cluster = Scaled::new(8);
+    cluster.create("HostPool", "p", &json!({"size": 1})).settle();
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true});
+    let asks =
+        json!({"annotations": {"streams.ibm.com/host-pool": "p"}, "ownerReferences": [owner]});
+    cluster.pod("first", &asks).settle().pod("second", &asks).settle();
+    assert_eq!(cluster.nodes_of(&["first", "second"]), [json!("g-0"), Value::Null]);
+    assert_eq!(cluster.simulation.names("Node"), ["g-0"]);
+}
+
+#[test]
+fn a_job_that_waits_for_nodes_gets_as_many_as_it_lacks() {
+    let names = ["e0", "e1", "e2", "e3"];
+    let mut cluster = Scaled::new(2);
+    let elements = names.map(
+        |name| json!({"name": name, "operators": [{"name": name, "hostExlocation": ["apart"]}]}),
+    );
+    cluster.create("StreamsJob", "j", &json!({"processingElements": elements})).settle();
+    for name in names {
+        let labels =
+            json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": name});
+        cluster.pod(name, &json!({"labels": labels}));
+    }
+    // The autoscaler may make no more. It removes none of these, although no pod of the job is there yet.
+    cluster.settle();
+    assert_eq!(cluster.nodes_of(&names), vec![Value::Null; 4]);
+    assert_eq!(cluster.simulation.names("Node"), ["g-0", "g-1"]);
+    assert_eq!(cluster.simulation.shrink(), None);
+    cluster.simulation.node_groups[0].most = 8;
+    cluster.settle();
+    let mut nodes = cluster.nodes_of(&names);
+    nodes.sort_by_key(Value::to_string);
+    assert_eq!(nodes, ["g-0", "g-1", "g-2", "g-3"]);
+    assert_eq!(cluster.simulation.names("Node"), ["g-0", "g-1", "g-2", "g-3"]);
+    assert_eq!(cluster.simulation.count("StatefulSet"), 0);
 }

@@ -295,14 +295,14 @@ pub enum IfTaken {
 }
 
 /// The events about a refused write on the objects that wait for it. They are in addition to the
-/// event on the target or its owner.
+/// event on the target or its owner, unless they are about the target.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     /// The reason of the event, a stable word.
     pub reason: &'static str,
     /// The note for people; the API server's message is appended.
     pub note: String,
-    /// The objects that wait for the write.
+    /// The objects that wait for the write; the target itself if nobody has to act on a refusal.
     pub waiting: Vec<Target>,
 }
 

@@ -61,6 +61,15 @@ impl Document {
         }
     }
 
+    /// The members of an object; none of any other value.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &Self)> {
+        let values = match self {
+            Self::Object(members) => &*members.values,
+            _ => &[],
+        };
+        values.iter().map(|(key, value)| (&**key, value))
+    }
+
     pub(crate) fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),

@@ -1,19 +1,30 @@
 //! Amounts of resources: the requests of pods and the capacity of nodes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::{Deserialize, Serialize};
 
 /// Amounts of resources.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resources {
     /// Processor time, in thousandths of a core.
     pub milli_cpu: i64,
     /// Memory, in bytes.
     pub memory: i64,
     /// Other resources by name, in whole units; zero amounts are omitted.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub other: Box<[(Box<str>, i64)]>,
+}
+
+impl fmt::Display for Resources {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "cpu {}m and memory {} MiB", self.milli_cpu, self.memory >> 20)?;
+        self.other.iter().try_for_each(|(name, amount)| write!(formatter, " and {name} {amount}"))
+    }
 }
 
 impl Resources {
@@ -21,6 +32,12 @@ impl Resources {
     #[must_use]
     pub fn other(&self, name: &str) -> i64 {
         self.other.iter().find(|(known, _)| **known == *name).map_or(0, |(_, amount)| *amount)
+    }
+
+    /// Returns true if all amounts are zero.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        *self == Self::default()
     }
 
     /// Whether these amounts are at least `wanted`.
@@ -52,6 +69,12 @@ impl Resources {
     #[must_use]
     pub fn minus(&self, less: &Self) -> Self {
         self.combine(less, i64::saturating_sub)
+    }
+
+    /// The part of these amounts that `used` does not use up.
+    #[must_use]
+    pub fn beyond(&self, used: &Self) -> Self {
+        self.combine(used, |amount, used| amount.saturating_sub(used).max(0))
     }
 
     /// The larger amount of each resource.

@@ -29,7 +29,8 @@ pub(super) fn refusal_events(action: &Action, problem: &str) -> Vec<(ObjectRefer
     let waiting = action.refusal.iter().flat_map(|refusal| &refusal.waiting);
     let about = regarding(action);
     // Users do not find events of an object that does not exist and has no owner.
-    if waiting.clone().next().is_none() || about.uid.is_some() {
+    let is_explained = waiting.clone().any(|target| *target == action.target);
+    if !is_explained && (waiting.clone().next().is_none() || about.uid.is_some()) {
         let Target { resource, namespace, name, .. } = &action.target;
         let slash = if namespace.is_empty() { "" } else { "/" };
         let (verb, plural) = (action.verb(), resource.plural);

@@ -360,12 +360,23 @@ async fn a_refused_creation_is_an_event_on_the_owner_or_on_the_objects_that_wait
     let mut owned = target(WIDGET, "p");
     owned.uid = "".into();
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "uid-a"});
+    // Nobody waits for it.
+    let changed = target(WIDGET, "q");
+    let own = json!({"apiVersion": WIDGET.api_version(), "kind": WIDGET.kind, "name": "q", "uid": &*changed.uid});
+    let refusal = Refusal {
+        reason: "NotChanged",
+        note: "it stays as it is".to_owned(),
+        waiting: vec![changed.clone()],
+    };
+    let explained =
+        Action::new(changed, Write::Part("resize", Vec::new()), Vec::new()).with_refusal(refusal);
     let creation = Action::new(owned, Write::Create(object), Vec::new());
     let refused = "the write create widgets ns/p: because of exceeded quota; ";
     let not_made = "widget p cannot be made: because of exceeded quota";
     for (action, reason, note, mut regarding) in [
         (creation, "WriteRefused", refused, job),
         (awaited_creation(), "WidgetNotMade", not_made, pod),
+        (explained, "NotChanged", "it stays as it is: because of exceeded quota", own),
     ] {
         let mut bench = bench(|_| Reply::status(403, "exceeded quota"));
         bench.plan_for(SECOND * 30, || vec![action.clone()]).await;

@@ -12,7 +12,6 @@ use super::groups::{self, Groups, Membership};
 use super::mode;
 use super::native::parse_group;
 use super::owner::{Belonging, belonging, owner_of};
-use super::pod_plan::Room;
 use super::{NAME, family, keys};
 use crate::placement::affinity::pinned_node;
 use crate::placement::intent::{Change, Enforcement, Intent, PodTerm, Selector, on_node};
@@ -421,9 +420,9 @@ impl PodRequest<'_> {
 
     /// Returns true if a placeholder requests more than it keeps when its group needs no room.
     fn holds_room(&self, placeholder: &Name) -> bool {
-        let kept = Room::of(&self.policy.coschedule.placeholder.requests.amounts());
+        let kept = self.policy.coschedule.placeholder.requests.amounts();
         let pod = self.view.placeholder_pod(placeholder);
-        pod.is_some_and(|pod| !kept.covers(Room::of(&pod.requests)))
+        pod.is_some_and(|pod| !pod.room_in(&pod.requests, &kept).is_zero())
     }
 
     /// Whether a placeholder is about to leave its node. A pod that requires the node could run there

@@ -17,14 +17,14 @@ use super::keys::{
     SERVED_GROUP, SERVED_RUN,
 };
 use super::mode;
-use super::pod_plan::{PodPlan, Room};
+use super::pod_plan::PodPlan;
 use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::names::is_label_name;
 use crate::systems::coschedule::policy::{
     CoscheduleMode, IsolationScope, Placeholder as PlaceholderPolicy, Requests,
 };
 use crate::systems::pause::{self, KEEPS_NODE};
-use crate::view::{Name, Owner};
+use crate::view::{Name, Owner, Resources};
 
 /// The fields of a pod template that are copied to the placeholder.
 const COPIED: [&str; 3] = ["tolerations", "imagePullSecrets", "priorityClassName"];
@@ -70,7 +70,7 @@ pub(crate) enum Cause<'v> {
 impl Blueprint<'_> {
     /// The plan of a new placeholder, which must be on the node `only`, if given, and reserves this room.
     #[must_use]
-    pub(crate) fn first_plan(&self, only: Option<Box<str>>, room: Option<Room>) -> PodPlan {
+    pub(crate) fn first_plan(&self, only: Option<Box<str>>, room: Option<Resources>) -> PodPlan {
         let claims = self.claims.iter().map(|claim| (*claim).into()).collect();
         PodPlan { only, avoid: Vec::new(), held: self.can_be_held(), claims, room }
     }
@@ -165,7 +165,7 @@ impl Blueprint<'_> {
         // The run's volumes or the cluster may need the run's own user. Root is not allowed.
         let has_user = user.is_some_and(|user| user != 0);
         let mut container = pause::container(COMPONENT_VALUE, &policy.image, windows, has_user);
-        container["resources"] = resources(plan.room, &policy.requests);
+        container["resources"] = resources(plan.room.as_ref(), &policy.requests);
         container["volumeMounts"] = mounts(&plan.claims, &self.template_names()).into();
         for (key, value) in [
             ("containers", vec![container].into()),
@@ -269,16 +269,12 @@ impl Blueprint<'_> {
 }
 
 /// The resources of its container, with which it reserves this room. Without room it has limits, because a
-/// namespace's quota may require them. With room it has none, because they could not be lowered with the
-/// requests: that would need a limit that stays above the room, which counts against a quota.
+/// namespace's quota may require them. With room it has none of cpu and memory, because they could not be
+/// lowered with the requests: that would need a limit that stays above the room, which counts against a quota.
 #[must_use]
-pub(crate) fn resources(room: Option<Room>, requests: &Requests) -> Value {
-    let own = requests.amounts();
-    match room.filter(|room| *room != Room::NONE) {
-        Some(room) => json!({"requests": {
-            "cpu": format!("{}m", own.milli_cpu.saturating_add(room.milli_cpu)),
-            "memory": own.memory.saturating_add(room.memory).to_string(),
-        }}),
+pub(crate) fn resources(room: Option<&Resources>, requests: &Requests) -> Value {
+    match room.filter(|room| !room.is_zero()) {
+        Some(room) => pause::resources(&requests.amounts().plus(room)),
         None => {
             let own = json!({"cpu": requests.cpu.as_str(), "memory": requests.memory.as_str()});
             json!({"requests": own, "limits": own})

@@ -6,13 +6,13 @@
 //! if its plan differs from its template's. Users can edit the annotation. If it is missing or
 //! malformed, the template is written again.
 
-use std::fmt;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::keys::{MEMBER, PLAN};
+use crate::names::{is_dns_subdomain, is_label_name};
 use crate::view::Resources;
+use crate::view::resources::thousandths;
 
 /// The most nodes that a placeholder avoids: the last that it left.
 pub(crate) const MOST_AVOIDED: usize = 8;
@@ -35,91 +35,23 @@ pub(crate) struct PodPlan {
     pub held: bool,
     /// The claims that it mounts by name, in this order.
     pub claims: Vec<Box<str>>,
-    /// What it requests until it has a node, so that its members fit there. `None`: no more than it keeps.
-    pub room: Option<Room>,
+    /// What it requests until it has a node, in addition to what it keeps, so that its members fit there. All
+    /// zero: it cannot, because a quota leaves no room or the node does not release it.
+    pub room: Option<Resources>,
 }
 
-/// What the pods request that a placeholder is to make room for.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Room {
-    /// Processor time, in thousandths of a core.
-    pub milli_cpu: i64,
-    /// Memory, in bytes.
-    pub memory: i64,
-}
-
-impl fmt::Display for Room {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "cpu {}m and memory {} MiB", self.milli_cpu, self.memory >> 20)
-    }
-}
-
-impl Room {
-    /// No room: nothing is reserved, because a quota leaves none or a node does not release it.
-    pub(crate) const NONE: Self = Self { milli_cpu: 0, memory: 0 };
-
-    /// Returns true if a pod that needs `other` fits in this room.
-    #[must_use]
-    pub(crate) fn covers(self, other: Self) -> bool {
-        self.milli_cpu >= other.milli_cpu && self.memory >= other.memory
-    }
-
-    /// The sum.
-    #[must_use]
-    pub(crate) fn plus(self, more: Self) -> Self {
-        Self {
-            milli_cpu: self.milli_cpu.saturating_add(more.milli_cpu),
-            memory: self.memory.saturating_add(more.memory),
+/// Returns true if a pod can request this amount of a resource besides cpu and memory. The API server refuses others,
+/// which authors of tasks can write.
+#[must_use]
+pub(crate) fn can_request(resource: &str, amount: i64) -> bool {
+    let is_valid = match (resource.split_once('/'), resource.strip_prefix("hugepages-")) {
+        (Some((domain, name)), _) => is_dns_subdomain(domain) && is_label_name(name),
+        (_, Some(size)) => {
+            thousandths(size).is_some_and(|size| size > 0 && i128::from(amount) * 1_000 % size == 0)
         }
-    }
-
-    /// What is left of it.
-    #[must_use]
-    pub(crate) fn minus(self, less: Self) -> Self {
-        Self {
-            milli_cpu: self.milli_cpu.saturating_sub(less.milli_cpu).max(0),
-            memory: self.memory.saturating_sub(less.memory).max(0),
-        }
-    }
-
-    /// The larger amount of each resource.
-    #[must_use]
-    pub(crate) fn max(self, other: Self) -> Self {
-        self.each(other, Self::NONE, |one, other, _| one.max(other))
-    }
-
-    /// Computes each resource from those of three rooms.
-    #[must_use]
-    pub(crate) fn each(
-        self,
-        second: Self,
-        third: Self,
-        compute: impl Fn(i64, i64, i64) -> i64,
-    ) -> Self {
-        Self {
-            milli_cpu: compute(self.milli_cpu, second.milli_cpu, third.milli_cpu),
-            memory: compute(self.memory, second.memory, third.memory),
-        }
-    }
-
-    /// The room for any one of these pods.
-    #[must_use]
-    pub(crate) fn of_any<'r>(pods: impl Iterator<Item = &'r Resources>) -> Self {
-        pods.map(Self::of).fold(Self::NONE, Self::max)
-    }
-
-    /// The room for all of these pods.
-    #[must_use]
-    pub(crate) fn of_all<'r>(pods: impl Iterator<Item = &'r Resources>) -> Self {
-        pods.map(Self::of).fold(Self::NONE, Self::plus)
-    }
-
-    /// The room for this pod.
-    #[must_use]
-    pub(crate) fn of(pod: &Resources) -> Self {
-        Self { milli_cpu: pod.milli_cpu, memory: pod.memory }
-    }
+        _ => resource == "ephemeral-storage",
+    };
+    is_valid && amount > 0
 }
 
 /// The plan as JSON.
@@ -134,7 +66,7 @@ struct Recorded {
     held: bool,
     claims: Vec<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    room: Option<Room>,
+    room: Option<Resources>,
 }
 
 impl PodPlan {
@@ -157,7 +89,11 @@ impl PodPlan {
             (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(of_name)
         };
         let are_names = only.iter().chain(&avoid).chain(&claims).map(AsRef::as_ref).all(is_name);
-        let is_room = room.is_none_or(|room| room.milli_cpu >= 0 && room.memory >= 0);
+        let is_room = room.as_ref().is_none_or(|room| {
+            room.milli_cpu >= 0
+                && room.memory >= 0
+                && room.other.iter().all(|(name, amount)| can_request(name, *amount))
+        });
         if !are_names || claims.len() > MOST_CLAIMS || !is_room {
             return None;
         }
@@ -186,12 +122,12 @@ impl PodPlan {
     #[must_use]
     pub(crate) fn is_to_leave(&self, pod: Option<&Self>, node: &str) -> bool {
         let Some(pod) = pod else { return true };
-        let [needed, had] = [self, pod].map(|plan| plan.room.unwrap_or_default());
+        let [needed, had] = [self, pod].map(|plan| plan.room.clone().unwrap_or_default());
         let is_left = |plan: &Self| plan.avoid.last().is_some_and(|last| **last == *node);
         pod != self
             && (!self.allows(node)
                 || pod.claims != self.claims
-                || !had.covers(needed)
+                || !had.covers(&needed)
                 || is_left(self) && !is_left(pod))
     }
 
@@ -203,7 +139,7 @@ impl PodPlan {
             avoid: self.avoid.clone(),
             held: self.held,
             claims: self.claims.clone(),
-            room: self.room,
+            room: self.room.clone(),
         };
         serde_json::to_string(&recorded).unwrap_or_default()
     }
@@ -226,8 +162,17 @@ mod tests {
         let any = PodPlan { held: true, claims: vec!["c.d".into()], ..PodPlan::default() };
         let only = PodPlan { only: Some("n1".into()), ..any.clone() };
         let avoiding = PodPlan { avoid: vec!["n2".into(), "n1".into()], ..any.clone() };
+        let with = |other: &[(Box<str>, i64)]| {
+            let room = Resources { milli_cpu: 100, memory: 5, other: other.into() };
+            PodPlan { room: Some(room), ..any.clone() }
+        };
         for (plan, text) in [
-            (any, r#"{"held":true,"claims":["c.d"]}"#),
+            (with(&[]), r#"{"held":true,"claims":["c.d"],"room":{"milliCpu":100,"memory":5}}"#),
+            (
+                with(&[("example.com/gpu".into(), 2)]),
+                r#"{"held":true,"claims":["c.d"],"room":{"milliCpu":100,"memory":5,"other":[["example.com/gpu",2]]}}"#,
+            ),
+            (any.clone(), r#"{"held":true,"claims":["c.d"]}"#),
             (only, r#"{"only":"n1","held":true,"claims":["c.d"]}"#),
             (avoiding, r#"{"avoid":["n2","n1"],"held":true,"claims":["c.d"]}"#),
         ] {
@@ -248,6 +193,13 @@ mod tests {
             {"held": true, "claims": [], "more": 1}, {"only": "", "held": true, "claims": []},
             {"only": "N 1", "held": true, "claims": []}, {"avoid": ["N"], "held": true, "claims": []},
             {"avoid": [], "except": [], "held": true, "claims": []},
+            {"held": true, "claims": [], "room": {"milliCpu": 1}},
+            {"held": true, "claims": [], "room": {"milliCpu": -1, "memory": 0}},
+            {"held": true, "claims": [], "room": {"milliCpu": 0, "memory": 0, "other": [["", 1]]}},
+            {"held": true, "claims": [], "room": {"milliCpu": 0, "memory": 0, "other": [["é", 1]]}},
+            {"held": true, "claims": [], "room": {"milliCpu": 0, "memory": 0, "other": [["a/b", 0]]}},
+            {"held": true, "claims": [], "room": {"milliCpu": 0, "memory": 0, "other": [["a/b"]]}},
+            {"held": true, "claims": [], "room": {"milliCpu": 0, "memory": 0, "other": vec![("a", 1); 65]}},
         ]);
         let wrong = wrong.as_array().unwrap().iter().map(ToString::to_string);
         let wrong_claims = [&["é"][..], &["a/b"], &[&"c".repeat(254)], &many(MOST_CLAIMS + 1)];

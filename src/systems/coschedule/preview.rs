@@ -260,12 +260,12 @@ impl Names {
                 .as_ref()
                 .map(|tasks| tasks.iter().map(ToString::to_string).collect()),
             isolated: group.isolated,
-            follows: leaders.first().map(|Leader { who, claim, .. }| {
+            follows: leaders.first().map(|leader| {
                 let how = match group.isolated {
                     true => "waits until it has ended",
                     false => "is placed on the same node",
                 };
-                format!("claim {claim} is used by the earlier {who}: {how}")
+                format!("{leader}: {how}")
             }),
             any_pod: None,
         }

@@ -61,6 +61,8 @@ pub(crate) mod reason {
     pub(crate) const PLACEHOLDER_NOT_PLACED: &str = "PlaceholderNotPlaced";
     /// A placeholder was deleted, because a quota has no room for the run's pods beside it.
     pub(crate) const PLACEHOLDER_STEPPED_ASIDE: &str = "PlaceholderSteppedAside";
+    /// The API server refuses to let a placeholder request more or less on its node.
+    pub(crate) const ROOM_NOT_CHANGED: &str = "RoomNotChanged";
     /// A placeholder leaves its node.
     pub(crate) const PLACEHOLDER_MOVED: &str = "PlaceholderMoved";
     /// Members wait on a full or closed node until running ones have ended.

@@ -55,7 +55,8 @@ fn a_run_follows_an_earlier_one_that_uses_its_claim() {
     let plan = |words: &str| folder.plan_of(words, run("name: second"));
     // A run that has not begun delays no other run.
     plan("--cluster cluster.yaml").lacks("is used by");
-    let text = "claim shared is used by the earlier PipelineRun first: is placed on the same node";
+    let text =
+        "claim shared is also used by the earlier PipelineRun first: is placed on the same node";
     plan("--cluster begun.yaml").shows(0, &[text]);
 }
 

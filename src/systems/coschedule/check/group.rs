@@ -23,7 +23,7 @@ use crate::systems::coschedule::groups::Group;
 use crate::systems::coschedule::keys::ASIDE_SINCE;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::{FIRST, Placeholder};
-use crate::systems::coschedule::pod_plan::{PodPlan, Room};
+use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::reconcile::{self, Explained, read_time};
 use crate::systems::coschedule::{mode, volumes};
@@ -137,8 +137,8 @@ impl<'c> Facts<'c> {
             (_, Some(node)) => self.report_placed(node, &mut diagnosis),
             (Some(pod), None) if is_finished(pod) => {}
             (_, None) => {
-                let room = self.plan().and_then(|plan| plan.room);
-                let room = room.filter(|room| *room != Room::NONE);
+                let room = self.plan().and_then(|plan| plan.room.as_ref());
+                let room = room.filter(|room| !room.is_zero());
                 let reserves = |room| format!("reserves {room} for its group");
                 diagnosis.decided.extend(room.map(reserves));
                 self.report_unplaced(&mut diagnosis);

@@ -287,11 +287,10 @@ impl Run<'_> {
             };
             return diagnosis.report(wait.to_string(), remedy);
         }
-        for Leader { who, placeholder, claim } in &explained.leaders {
-            let pod = self.context.cluster.view.placeholder_pod(placeholder);
-            let shared = pod.and_then(PlaceholderPod::place).map(|node| {
-                format!("claim {claim} is also used by the earlier {who}: on the same node, {node}")
-            });
+        for leader in &explained.leaders {
+            let pod = self.context.cluster.view.placeholder_pod(&leader.placeholder);
+            let node = pod.and_then(PlaceholderPod::place);
+            let shared = node.map(|node| format!("{leader}: on the same node, {node}"));
             diagnosis.decided.extend(shared);
         }
     }

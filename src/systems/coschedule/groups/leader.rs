@@ -2,8 +2,14 @@
 //!
 //! The list of live groups is built once, sorted by rank, and indexed by claim. Groups with a
 //! placeholder come first, the oldest first, because the claim may be in use on their node. Groups
-//! without one follow in the order of their creation. A run that may never start is not a leader.
+//! without one follow in the order of their creation, those with a volume first. A run that may never
+//! start is not a leader.
+//!
+//! The volume of a claim without one is made where its first user runs. If that is in another zone than
+//! a volume that a later user needs too, the later one can never run. So groups follow the first of all
+//! groups that claims without volumes tie together: the first of a chain of them, too.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +31,23 @@ pub(crate) struct Leader {
     pub who: Who,
     /// Its placeholder.
     pub placeholder: Name,
-    /// The shared claim.
+    /// The claim of the other group.
     pub claim: Box<str>,
+    /// Whether the leader uses that claim itself. Else claims without volumes tie the two together.
+    pub shares: bool,
+}
+
+impl fmt::Display for Leader {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { who, claim, .. } = self;
+        match self.shares {
+            true => write!(formatter, "claim {claim} is also used by the earlier {who}"),
+            false => write!(
+                formatter,
+                "claim {claim}, which has no volume yet, is used together with claims of the earlier {who}"
+            ),
+        }
+    }
 }
 
 /// The owner of a group.
@@ -63,6 +84,8 @@ pub(crate) struct LiveGroup {
 struct Rank {
     /// Whether it has no placeholder yet.
     is_new: bool,
+    /// Whether it has no placeholder, and none of its claims has a volume.
+    has_no_volume: bool,
     /// When its placeholder was created, or else the group itself.
     since: Option<Timestamp>,
     created: Option<Timestamp>,
@@ -80,17 +103,20 @@ impl LiveGroup {
         let rank = rank_of_run(name, run, view);
         let live = rank.into_iter().flat_map(move |rank| {
             groups.groups.iter().map(move |group| {
-                let names = group.claims.iter().flat_map(|claim| {
+                let one_node = group.claims.iter().filter(|claim| claim.one_node);
+                let names = one_node.flat_map(|claim| {
                     let provisioned = || keys::provisioned(&claim.name, &group.name).into();
                     let own = claim.is_replaceable().then(provisioned);
                     own.into_iter().chain([claim.name.clone()])
                 });
+                let (placeholder, claims) =
+                    (Name::new(&name.namespace, &group.name), names.collect());
                 Self {
-                    placeholder: Name::new(&name.namespace, &group.name),
                     who: Who::Run(name.clone()),
                     run_uid: Some(run.identity.uid.clone()),
-                    claims: names.collect(),
-                    rank: rank.clone(),
+                    rank: rank.clone().with_volumes(&placeholder, &claims, view),
+                    placeholder,
+                    claims,
                 }
             })
         });
@@ -106,7 +132,7 @@ impl LiveGroup {
                 return None;
             }
             let since = identity.created;
-            let rank = Rank { is_new: false, since, created: since, id: Arc::clone(&name.name) };
+            let rank = Rank { since, created: since, ..Rank::of(false, &name.name) };
             Some(Self {
                 placeholder: name.clone(),
                 who: Who::Group(group.into()),
@@ -124,15 +150,29 @@ impl LiveGroup {
         group: &str,
         claims: &[&str],
         since: Option<Timestamp>,
+        view: &View,
     ) -> Self {
-        let id = placeholder.name.clone();
+        let rank = Rank { since, ..Rank::of(true, &placeholder.name) };
+        let claims = claims.iter().map(|claim| (*claim).into()).collect();
         Self {
-            placeholder: placeholder.clone(),
             who: Who::Group(group.into()),
             run_uid: None,
-            claims: claims.iter().map(|claim| (*claim).into()).collect(),
-            rank: Rank { is_new: true, since, created: None, id },
+            rank: rank.with_volumes(placeholder, &claims, view),
+            placeholder: placeholder.clone(),
+            claims,
         }
+    }
+}
+
+impl Rank {
+    fn of(is_new: bool, id: &Arc<str>) -> Self {
+        Self { is_new, has_no_volume: false, since: None, created: None, id: Arc::clone(id) }
+    }
+
+    fn with_volumes(self, placeholder: &Name, claims: &BTreeSet<Box<str>>, view: &View) -> Self {
+        let mut claims = claims.iter();
+        let has_none = claims.all(|claim| has_no_volume(&placeholder.namespace, claim, view));
+        Self { has_no_volume: self.is_new && has_none, ..self }
     }
 }
 
@@ -142,12 +182,14 @@ pub(crate) struct Leaders {
     groups: Vec<LiveGroup>,
     by_claim: HashMap<Name, Vec<usize>>,
     by_placeholder: HashMap<Name, usize>,
+    /// For each claim without a volume, the first of the groups that it ties together with others.
+    first_tied: HashMap<Name, usize>,
 }
 
 impl Leaders {
     /// Sorts and indexes the live groups.
     #[must_use]
-    pub(crate) fn new(mut groups: Vec<LiveGroup>) -> Self {
+    pub(crate) fn new(mut groups: Vec<LiveGroup>, view: &View) -> Self {
         groups.sort_by(|a, b| a.rank.cmp(&b.rank));
         let mut by_claim: HashMap<Name, Vec<usize>> = HashMap::new();
         let mut by_placeholder = HashMap::new();
@@ -158,7 +200,8 @@ impl Leaders {
                 by_claim.entry(claim).or_default().push(index);
             }
         }
-        Self { groups, by_claim, by_placeholder }
+        let first_tied = first_tied(&groups, &by_claim, view);
+        Self { groups, by_claim, by_placeholder, first_tied }
     }
 
     /// The leaders of a run's group, the earliest first.
@@ -175,8 +218,8 @@ impl Leaders {
         self.before(placeholder, None, claims.iter().copied())
     }
 
-    /// For each of the claims the first group that uses it, if its rank is before that of `placeholder`'s
-    /// group. A group that is not live ranks last.
+    /// For each of the claims the first group that uses it, and the first of those that it is tied to, if their
+    /// ranks are before that of `placeholder`'s group. A group that is not live ranks last.
     fn before<'c>(
         &self,
         placeholder: &Name,
@@ -190,19 +233,55 @@ impl Leaders {
             let is_other = group.placeholder != *placeholder && !is_of_run;
             is_other && own.is_none_or(|own| group.rank < *own)
         };
-        let mut first: BTreeMap<usize, &str> = BTreeMap::new();
+        let mut first: BTreeMap<usize, (&str, bool)> = BTreeMap::new();
         for claim in claims {
-            let users = self.by_claim.get(&Name::new(&placeholder.namespace, claim));
+            let name = Name::new(&placeholder.namespace, claim);
+            let users = self.by_claim.get(&name);
             if let Some(index) = users.and_then(|users| users.iter().find(is_before)) {
-                first.entry(*index).or_insert(claim);
+                first.insert(*index, (claim, true));
+            }
+            if let Some(index) = self.first_tied.get(&name).filter(is_before) {
+                first.entry(*index).or_insert((claim, false));
             }
         }
-        let leader = |(index, claim): (usize, &str)| {
+        let leader = |(index, (claim, shares)): (usize, (&str, bool))| {
             let LiveGroup { who, placeholder, .. } = &self.groups[index];
-            Leader { who: who.clone(), placeholder: placeholder.clone(), claim: claim.into() }
+            let (who, placeholder) = (who.clone(), placeholder.clone());
+            Leader { who, placeholder, claim: claim.into(), shares }
         };
         first.into_iter().map(leader).collect()
     }
+}
+
+/// Finds the first group for each claim without a volume: of those that use the claim, or one that a group uses
+/// together with it, and so on.
+fn first_tied(
+    groups: &[LiveGroup],
+    by_claim: &HashMap<Name, Vec<usize>>,
+    view: &View,
+) -> HashMap<Name, usize> {
+    let claims = |index: usize| {
+        let LiveGroup { placeholder: Name { namespace, .. }, claims, .. } = &groups[index];
+        let open = claims.iter().filter(|claim| has_no_volume(namespace, claim, view));
+        open.map(|claim| Name::new(namespace, claim))
+    };
+    let mut first = HashMap::new();
+    for index in 0..groups.len() {
+        let mut left: Vec<Name> = claims(index).collect();
+        while let Some(claim) = left.pop() {
+            let users = by_claim.get(&claim).into_iter().flatten();
+            if let Entry::Vacant(entry) = first.entry(claim) {
+                left.extend(users.flat_map(|of| claims(*of)));
+                entry.insert(index);
+            }
+        }
+    }
+    first
+}
+
+/// Whether a claim has no volume, so that its first user decides where that is made.
+fn has_no_volume(namespace: &str, claim: &str, view: &View) -> bool {
+    view.claim(&Name::new(namespace, claim)).is_none_or(|claim| claim.volume.is_none())
 }
 
 /// The leaders of a run's group, as [`Leaders::of_group`] finds them among the groups that the View knows.
@@ -222,7 +301,7 @@ pub(crate) fn leaders(
             live.extend(LiveGroup::of_run(other, run, &groups, view));
         }
     }
-    Leaders::new(live).of_group(name, run, group)
+    Leaders::new(live, view).of_group(name, run, group)
 }
 
 fn is_failed(placeholder: &Name, view: &View) -> bool {
@@ -235,13 +314,13 @@ fn rank_of_run(name: &Name, run: &PipelineRun, view: &View) -> Option<Rank> {
     if *done || identity.deleting {
         return None;
     }
-    let (created, id) = (identity.created, Arc::from(&*identity.uid));
+    let (created, id): (_, Arc<str>) = (identity.created, Arc::from(&*identity.uid));
     let usable = family::recorded(run, view)
         .filter(|(placeholder, _)| !placeholder.failed && !placeholder.identity.deleting);
     if let Some(since) = usable.map(|(placeholder, _)| placeholder.identity.created).min() {
-        return Some(Rank { is_new: false, since, created, id });
+        return Some(Rank { since, created, ..Rank::of(false, &id) });
     }
     let signs = family::signs(name, run, view);
     let is_starting = signs.has_started && !signs.is_assisted;
-    is_starting.then_some(Rank { is_new: true, since: created, created: None, id })
+    is_starting.then(|| Rank { since: created, ..Rank::of(true, &id) })
 }

@@ -17,13 +17,12 @@ use super::variables::{Params, Resolved};
 use crate::kubernetes::{annotation, own_refusal};
 use crate::names::short_digest;
 use crate::systems::coschedule::keys::{AUTO_CLEANUP, GROUP, MODE};
-use crate::systems::coschedule::pod_plan::Room;
 use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::view::document::{Document, Field, Foreign, Part, Reader, Shaped};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::rows::{RowIndex, Rows, TableRow};
-use crate::view::{Identity, Kind, Name, Scope};
+use crate::view::{Identity, Kind, Name, Resources, Scope};
 
 /// The fields of a PipelineRun that decide how its pods and claims are placed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -106,7 +105,7 @@ pub(crate) struct TaskOverride {
     /// The claims that its pod template mounts; `None` without `volumes`.
     pub mounted: Option<Box<[Resolved]>>,
     /// The requests of all its steps together; `None`: each step has its own.
-    pub requests: Option<Room>,
+    pub requests: Option<Resources>,
 }
 
 /// Where the pipeline of a run comes from.

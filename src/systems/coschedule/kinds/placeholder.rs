@@ -223,6 +223,14 @@ impl PlaceholderPod {
         })
     }
 
+    /// Returns the room in its `requests`, or in what is `counted` of it, beside what it keeps. Of all else but
+    /// processor time and memory it is what its plan reserves: webhooks of others may request more.
+    pub(crate) fn room_in(&self, amounts: &Resources, kept: &Resources) -> Resources {
+        let reserved = self.plan.as_ref().and_then(|plan| plan.room.as_ref());
+        let other = reserved.map(|room| room.other.clone()).unwrap_or_default();
+        Resources { other, ..amounts.beyond(kept) }
+    }
+
     /// The name of the placeholder, if the metadata is that of a placeholder's pod.
     #[must_use]
     pub(crate) fn of(pod: &ObjectMeta) -> Option<&str> {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::tekton;
-use crate::systems::coschedule::pod_plan::Room;
 use crate::systems::coschedule::resources::TASK;
 use crate::view::document::{Document, Field, Foreign, Members, Shape, Shaped};
 use crate::view::rows::{Rows, TableRow};
@@ -21,12 +20,12 @@ pub(crate) struct Task {
 
 /// The requests of the containers of a task. Steps are containers of one pod, so that their requests add up
 /// (Tekton, "Compute Resources"). A LimitRange may add requests, which are not known here.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct TaskRequests {
     /// All steps together. Requests at the level of the task replace these.
-    pub steps: Room,
+    pub steps: Resources,
     /// All sidecars together.
-    pub sidecars: Room,
+    pub sidecars: Resources,
 }
 
 impl TaskRequests {
@@ -36,35 +35,35 @@ impl TaskRequests {
         let sum = |list: &str, template: &Document| {
             let containers = spec.at(&[list]).items().iter();
             let requests = containers.map(|container| requested(container, template));
-            requests.fold(Room::NONE, Room::plus)
+            requests.fold(Resources::default(), |sum, one| sum.plus(&one))
         };
         Self { steps: sum("steps", template), sidecars: sum("sidecars", &Document::Null) }
     }
 
     /// Returns what the pod requests if this is requested at the level of the task.
     #[must_use]
-    pub(crate) fn of_pod(self, of_task: Option<Room>) -> Room {
-        self.sidecars.plus(of_task.unwrap_or(self.steps))
+    pub(crate) fn of_pod(&self, of_task: Option<&Resources>) -> Resources {
+        self.sidecars.plus(of_task.unwrap_or(&self.steps))
     }
 
     /// Formats the amounts, for [`Self::from_texts`].
-    pub(super) fn texts(self) -> [Box<str>; 4] {
-        let Self { steps, sidecars } = self;
-        let amounts = [steps.milli_cpu, steps.memory, sidecars.milli_cpu, sidecars.memory];
-        amounts.map(|amount| amount.to_string().into())
+    pub(super) fn texts(&self) -> [Box<str>; 2] {
+        let text = |amounts| serde_json::to_string(amounts).unwrap_or_default().into();
+        [&self.steps, &self.sidecars].map(text)
     }
 
     pub(super) fn from_texts(texts: &[Box<str>]) -> Self {
-        let amount =
-            |index: usize| texts.get(index).and_then(|text| text.parse().ok()).unwrap_or_default();
-        let room = |index| Room { milli_cpu: amount(index), memory: amount(index + 1) };
-        Self { steps: room(0), sidecars: room(2) }
+        let amounts = |index: usize| {
+            let text = texts.get(index);
+            text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+        };
+        Self { steps: amounts(0), sidecars: amounts(1) }
     }
 }
 
 /// Returns the requests of a container. What it leaves out is that of `template`, and its limits stand for missing
 /// requests. `resources` is the field of v1beta1.
-fn requested(container: &Document, template: &Document) -> Room {
+fn requested(container: &Document, template: &Document) -> Resources {
     let mut all = BTreeMap::new();
     for kind in ["limits", "requests"] {
         for of in [template, container] {
@@ -72,20 +71,19 @@ fn requested(container: &Document, template: &Document) -> Room {
             all.extend(fields.into_iter().flat_map(|field| quantities(of.at(&[field, kind]))));
         }
     }
-    Room::of(&Resources::read(Some(&all)))
+    Resources::read(Some(&all))
 }
 
 /// Returns what task-level `computeResources` request.
-pub(super) fn of_compute_resources(resources: &Document) -> Room {
+pub(super) fn of_compute_resources(resources: &Document) -> Resources {
     let mut all: BTreeMap<String, Quantity> = quantities(resources.at(&["limits"])).collect();
     all.extend(quantities(resources.at(&["requests"])));
-    Room::of(&Resources::read(Some(&all)))
+    Resources::read(Some(&all))
 }
 
 fn quantities(amounts: &Document) -> impl Iterator<Item = (String, Quantity)> {
-    ["cpu", "memory"].into_iter().filter_map(|name| {
-        let amount = amounts.at(&[name]).scalar()?;
-        Some((name.to_owned(), Quantity(amount.into_owned())))
+    amounts.members().filter_map(|(name, amount)| {
+        Some((name.to_owned(), Quantity(amount.scalar()?.into_owned())))
     })
 }
 
@@ -141,12 +139,14 @@ mod tests {
 
     use super::*;
 
-    /// Thousandths of a core and mebibytes: of the steps, and of the sidecars.
-    fn read(spec: &Value) -> [i64; 4] {
+    /// Thousandths of a core, mebibytes and devices: of the steps, and of the sidecars.
+    fn read(spec: &Value) -> [i64; 6] {
         let object = serde_json::from_value(json!({"spec": spec})).unwrap();
-        let TaskRequests { steps, sidecars } =
-            Task::from_object(&object, Scope::Controller).unwrap().requests;
-        [steps.milli_cpu, steps.memory >> 20, sidecars.milli_cpu, sidecars.memory >> 20]
+        let task = Task::from_object(&object, Scope::Controller).unwrap();
+        let TaskRequests { steps, sidecars } = &task.requests;
+        let [[a, b, c], [d, e, f]] = [steps, sidecars]
+            .map(|of| [of.milli_cpu, of.memory >> 20, of.other("example.com/gpu")]);
+        [a, b, c, d, e, f]
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         let of =
             |field: &str, requests: Value| json!({"script": "x", field: {"requests": requests}});
         let limited = json!({"computeResources": {"limits": {"cpu": 1, "memory": "64Mi"}, "requests": {"memory": "32Mi"}}});
-        let none = [0; 4];
+        let none = [0; 6];
         for (spec, expected) in [
             (json!(null), none),
             (json!([]), none),
@@ -172,15 +172,21 @@ mod tests {
                     of("computeResources", json!({"cpu": "1500m", "memory": "1Gi"})),
                     of("resources", json!({"cpu": 2})),
                 ], "sidecars": [of("computeResources", json!({"memory": "16Mi"}))]}),
-                [3500, 1024, 0, 16],
+                [3500, 1024, 0, 0, 16, 0],
+            ),
+            // A device has a limit alone as a rule.
+            (
+                json!({"steps": [{"computeResources": {"limits": {"example.com/gpu": 2}}}],
+                    "sidecars": [of("computeResources", json!({"example.com/gpu": "1"}))]}),
+                [0, 0, 2, 0, 0, 1],
             ),
             // As Kubernetes, a limit is a request where there is none.
-            (json!({"steps": [limited]}), [1000, 32, 0, 0]),
+            (json!({"steps": [limited]}), [1000, 32, 0, 0, 0, 0]),
             // A step has what it does not say itself from the template.
             (
                 json!({"stepTemplate": of("computeResources", json!({"cpu": "1", "memory": "8Mi"})),
                     "steps": [{}, of("computeResources", json!({"cpu": "2"}))], "sidecars": [{}]}),
-                [3000, 16, 0, 0],
+                [3000, 16, 0, 0, 0, 0],
             ),
         ] {
             assert_eq!(read(&spec), expected, "{spec:.200}");

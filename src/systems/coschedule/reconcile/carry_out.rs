@@ -21,7 +21,7 @@ use crate::systems::coschedule::policy::Requests;
 use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use crate::systems::pause::KEEPS_NODE;
 use crate::systems::plan::operation::{add, remove, test, test_uid};
-use crate::systems::plan::{Action, Event, Plan, Target, Write};
+use crate::systems::plan::{Action, Event, Plan, Refusal, Target, Write};
 use crate::systems::wake;
 use crate::view::resource::STATEFUL_SET;
 use crate::view::resource::{POD, Resource};
@@ -146,11 +146,33 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
             Next::Resize(room) => {
                 let Some(pod) = state.pod else { return };
                 let requests = &self.facts.policy.coschedule.placeholder.requests;
-                let requested = resources(Some(room), requests)["requests"].take();
-                let path = ["spec", "containers", "0", "resources", "requests"];
-                let operations = vec![test_uid(&pod.identity.uid), add(&path, requested)];
+                let mut requested = resources(Some(&room), requests)["requests"].take();
+                let mut amount = |of: &str| {
+                    add(
+                        &["spec", "containers", "0", "resources", "requests", of],
+                        requested[of].take(),
+                    )
+                };
+                // Other requests cannot be changed, and webhooks may have added some.
+                let operations = vec![test_uid(&pod.identity.uid), amount("cpu"), amount("memory")];
+                let target = Target::new(POD, &state.pod_name(), &pod.identity.uid);
+                let kept = requests.amounts();
+                let note = match pod.requests.covers(&kept.plus(&room)) {
+                    true => {
+                        "it goes on requesting room that pods of its group wait for, and is created again without it once none of them runs"
+                    }
+                    false => {
+                        "it does not reserve room for later pods of its group: pods of others may take that, and the group may move"
+                    }
+                };
+                let refusal = Refusal {
+                    reason: reason::ROOM_NOT_CHANGED,
+                    note: note.to_owned(),
+                    waiting: vec![target.clone()],
+                };
                 let write = Write::Part("resize", operations);
-                self.write(POD, &state.pod_name(), &pod.identity.uid, write);
+                let action = Action::new(target, write, Vec::new()).with_volatile(TIMES);
+                self.act(action.with_refusal(refusal));
             }
             Next::Wake => {
                 let Some(pod) = state.pod else { return };
@@ -273,7 +295,7 @@ fn template(state: &State<'_>, plan: &PodPlan, requests: &Requests) -> Vec<Patch
     let mut operations = vec![
         put("labels", MEMBER, &state.name.name, details.has_labels),
         put("annotations", PLAN, &plan.text(), details.has_annotations),
-        at(&["spec", "containers", "0", "resources"], resources(plan.room, requests)),
+        at(&["spec", "containers", "0", "resources"], resources(plan.room.as_ref(), requests)),
         at(&["spec", "volumes"], json!(volumes(&plan.claims))),
         at(&["spec", "containers", "0", "volumeMounts"], json!(mounts(&plan.claims, templates))),
     ];

@@ -64,11 +64,8 @@ impl<'v> Demand<'v> {
         let mounted: Vec<Name> = placeholder.mounted(name).collect();
         let of_pod = |pod| joining(pod, &name.namespace, &mounted, view);
         // Its members get the room that it reserves.
-        let mut requests = details.requests.clone();
-        if let Some(room) = placeholder.plan.as_ref().and_then(|plan| plan.room) {
-            requests.milli_cpu = requests.milli_cpu.saturating_sub(room.milli_cpu);
-            requests.memory = requests.memory.saturating_sub(room.memory);
-        }
+        let room = placeholder.plan.as_ref().and_then(|plan| plan.room.clone());
+        let requests = details.requests.beyond(&room.unwrap_or_default());
         let group = Group {
             placeholder: PodNeeds {
                 node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),

@@ -20,13 +20,13 @@ use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, Template, WorkspaceSource,
 };
 use crate::systems::coschedule::placeholder::{Blueprint, Cause};
-use crate::systems::coschedule::pod_plan::Room;
+use crate::systems::coschedule::pod_plan::can_request;
 use crate::systems::coschedule::policy::{Reserve, Volumes};
 use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::{Event, Target};
 use crate::systems::policy::Policy;
-use crate::view::{Name, Owner, View};
+use crate::view::{Name, Owner, Resources, View};
 
 /// The active runs and native groups.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl<'v> Sources<'v> {
             let mut live: Vec<LiveGroup> = LiveGroup::of_placeholders(view).collect();
             sources.find_runs(&mut live);
             sources.find_natives(&mut live);
-            sources.leaders = Leaders::new(live);
+            sources.leaders = Leaders::new(live, view);
         }
         sources
     }
@@ -187,7 +187,7 @@ impl<'v> Sources<'v> {
             let ends = members.iter().all(|(_, member, _)| ends(member));
             if self.view.placeholder(&name).is_none() {
                 let since = oldest.identity.created;
-                live.push(LiveGroup::beginning(&name, group, &claims, since));
+                live.push(LiveGroup::beginning(&name, group, &claims, since, self.view));
             }
             self.natives.push(Native { name, group, claims, template, ends });
         }
@@ -294,9 +294,10 @@ impl Desired<'_> {
     /// Returns the room for any one of the tasks of the group that have not begun; with [`Reserve::Peak`], for those
     /// that may run at the same time. A task has begun once its pods are bound. What LimitRanges add to the requests is
     /// not known, nor what tasks request that only Tekton can find.
-    pub(super) fn room_to_come(&self, reserve: Reserve, view: &View) -> Room {
-        let Cause::Run { group, .. } = &self.blueprint.cause else { return Room::NONE };
-        let (Some((name, run)), Some(names)) = (self.run, &group.tasks) else { return Room::NONE };
+    pub(super) fn room_to_come(&self, reserve: Reserve, view: &View) -> Resources {
+        let none = Resources::default();
+        let Cause::Run { group, .. } = &self.blueprint.cause else { return none };
+        let (Some((name, run)), Some(names)) = (self.run, &group.tasks) else { return none };
         let namespace = &name.namespace;
         let pipeline = match &run.pipeline {
             PipelineSource::Inline(pipeline) => Some(pipeline),
@@ -326,18 +327,21 @@ impl Desired<'_> {
         let requested = tasks.filter(is_to_come).map(|task| {
             let own = run.task_overrides.iter().find(|of| of.task == task.name);
             let named = task.task.as_ref().and_then(|of| view.task(&Name::new(namespace, of)));
-            let requests = named.map_or(task.requests, |named| named.requests);
-            (task, requests.of_pod(own.and_then(|own| own.requests)))
+            let requests = named.map_or(&task.requests, |named| &named.requests);
+            let mut requests = requests.of_pod(own.and_then(|own| own.requests.as_ref()));
+            let other = requests.other.into_iter();
+            requests.other = other.filter(|(name, amount)| can_request(name, *amount)).collect();
+            (task, requests)
         });
         if reserve != Reserve::Peak {
-            return requested.fold(Room::NONE, |room, (_, task)| room.max(task));
+            return requested.fold(none, |room, (_, task)| room.max(&task));
         }
-        let mut levels: BTreeMap<usize, Room> = BTreeMap::new();
+        let mut levels: BTreeMap<usize, Resources> = BTreeMap::new();
         for (task, room) in requested {
             let level = levels.entry(task.level).or_default();
-            *level = (0..task.copies).fold(*level, |sum, _| sum.plus(room));
+            *level = (0..task.copies).fold(level.clone(), |sum, _| sum.plus(&room));
         }
-        levels.into_values().fold(Room::NONE, Room::max)
+        levels.into_values().fold(none, |room, level| room.max(&level))
     }
 }
 

@@ -38,8 +38,8 @@ use super::Why;
 use super::desired::Desired;
 use super::state::{Facts, State};
 use crate::systems::coschedule::kinds::member::Member;
-use crate::systems::coschedule::pod_plan::{PodPlan, Room};
-use crate::view::Name;
+use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::view::{Name, Resources};
 pub(super) use room::needed as needed_room;
 
 /// The next step for a placeholder and its members.
@@ -78,7 +78,7 @@ pub(crate) enum Next {
         is_forced: bool,
     },
     /// Let the pod request this in addition to what it keeps.
-    Resize(Room),
+    Resize(Resources),
     /// Make the scheduler try the pod again.
     Wake,
     /// Delete the pod for good, and let new members be admitted without it.
@@ -180,10 +180,7 @@ impl<'v> Decider<'_, 'v> {
         match &pod.node {
             // The StatefulSet controller replaces it.
             _ if pod.finished => Next::Nothing,
-            Some(node) => match self.on_node(pod, node) {
-                Next::Nothing => self.adjust_room(pod, node).unwrap_or_default(),
-                next => next,
-            },
+            Some(node) => self.on_node(pod, node),
             None if pod.identity.deleting => Next::Nothing,
             None => self.without_node(pod),
         }

@@ -10,7 +10,6 @@ use super::demand::{Demand, bound_by_name};
 use super::desired::{Desired, claims_on_one_node};
 use super::{Why, duration};
 use crate::systems::coschedule::family;
-use crate::systems::coschedule::groups::Leader;
 use crate::systems::coschedule::keys::{ASIDE_SINCE, FAILED, IDLE_SINCE, MISSING_SINCE};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
@@ -19,7 +18,7 @@ use crate::systems::coschedule::kinds::placeholder::{
     FIRST, Placeholder, PlaceholderDetails, PlaceholderPod,
 };
 use crate::systems::coschedule::kinds::task_run::TaskRun;
-use crate::systems::coschedule::pod_plan::{PodPlan, Room};
+use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::fit;
 use crate::systems::policy::Policy;
 use crate::view::{Name, Resources, View};
@@ -122,18 +121,18 @@ impl<'v> Facts<'v> {
         let is_isolated = desired.blueprint.isolated;
         let wait = |note: String| Err(Why::SharedClaim(note));
         let mut places: BTreeMap<&str, String> = BTreeMap::new();
-        for Leader { who, placeholder, claim } in &desired.leaders {
-            let shared = format!("claim {claim} is also used by the earlier {who}");
+        for leader in &desired.leaders {
             if is_isolated {
                 return wait(format!(
-                    "{shared}, and runs are isolated: this one starts when that one has ended"
+                    "{leader}, and runs are isolated: this one starts when that one has ended"
                 ));
             }
-            match self.view.placeholder_pod(placeholder).and_then(PlaceholderPod::place) {
+            let pod = self.view.placeholder_pod(&leader.placeholder);
+            match pod.and_then(PlaceholderPod::place) {
                 Some(node) => {
-                    places.entry(node).or_insert_with(|| format!("{shared} on node {node}"));
+                    places.entry(node).or_insert_with(|| format!("{leader} on node {node}"));
                 }
-                None => return wait(format!("{shared}, whose placeholder has no node yet")),
+                None => return wait(format!("{leader}, whose placeholder has no node yet")),
             }
         }
         for (pod, node, claim, is_own) in self.other_users(desired) {
@@ -434,17 +433,15 @@ impl<'v> State<'v> {
         })
     }
 
-    /// What the waiting members request that have no room beside the placeholder, and since when the last of them
-    /// waits. The scheduler refuses them, or they are gated until there is room.
-    pub(super) fn kept_out(&self, placed: Option<Timestamp>) -> (Option<Room>, Option<Timestamp>) {
-        let waiting = self.waiting.iter().filter_map(|(_, member)| {
-            let details = member.details.as_deref()?;
-            let is_kept_out = details.unschedulable.is_some() || details.gate.is_some();
-            let since = member.identity.created.max(placed);
-            is_kept_out.then_some((Room::of(&details.requests), since))
-        });
-        let (rooms, since): (Vec<Room>, Vec<_>) = waiting.unzip();
-        (rooms.into_iter().reduce(Room::plus), since.into_iter().flatten().max())
+    /// Since when the last of the members waits that the scheduler refuses, or that are gated until there is room. The
+    /// placeholder has its node since `placed`.
+    pub(super) fn kept_out_since(&self, placed: Option<Timestamp>) -> Option<Timestamp> {
+        let is_kept_out = |of: &MemberDetails| of.unschedulable.is_some() || of.gate.is_some();
+        let kept_out = self
+            .waiting
+            .iter()
+            .filter(|(_, member)| member.details.as_deref().is_some_and(is_kept_out));
+        kept_out.filter_map(|(_, member)| member.identity.created.max(placed)).max()
     }
 
     /// The members that the scheduler finds no node for. With the time since when each has been

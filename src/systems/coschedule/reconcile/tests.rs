@@ -1,5 +1,6 @@
 //! The reconciler against a simulated cluster.
 
+mod autoscaler;
 mod claims;
 mod decisions;
 mod gates;

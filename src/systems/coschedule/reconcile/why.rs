@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::next::Trouble;
 use super::reason;
-use crate::systems::coschedule::pod_plan::Room;
+use crate::view::Resources;
 
 /// Why members of a group wait.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -18,7 +18,7 @@ pub(crate) enum Why {
         /// Its name.
         placeholder: Box<str>,
         /// The room that it reserves.
-        room: Room,
+        room: Resources,
         /// The scheduler's message.
         message: String,
     },
@@ -70,7 +70,7 @@ impl fmt::Display for Why {
                 formatter,
                 "StatefulSet {name} has no pod; a quota, Pod Security or a priority class that does not exist may be the cause, see its events (kubectl describe statefulset {name})"
             ),
-            Self::NotPlaced { placeholder, room: Room::NONE, message } => {
+            Self::NotPlaced { placeholder, room, message } if room.is_zero() => {
                 write!(formatter, "placeholder {placeholder} has no node: {message}")
             }
             Self::NotPlaced { placeholder, room, message } => write!(

@@ -335,7 +335,8 @@ impl NewNode {
         let is_windows =
             self.node_selector.get("kubernetes.io/os").is_some_and(|os| os == "windows");
         let mut container = pause::container("scaling", &placeholder.image, is_windows, false);
-        container["resources"] = resources(&self.requests.max(&placeholder.requests.amounts()));
+        container["resources"] =
+            pause::resources(&self.requests.max(&placeholder.requests.amounts()));
         json!({
             "nodeSelector": self.node_selector,
             "tolerations": self.tolerations.as_deref().unwrap_or_default(),
@@ -379,18 +380,6 @@ impl Waiting<'_> {
             },
         })
     }
-}
-
-/// The resources of a container that requests these. Of extended resources the limit must be the same.
-fn resources(requests: &Resources) -> Value {
-    let others: BTreeMap<&str, String> =
-        requests.other.iter().map(|(name, amount)| (&**name, amount.to_string())).collect();
-    let is_extended = |name: &&str| name.contains('/') || name.starts_with("hugepages-");
-    let limits: BTreeMap<_, _> = others.iter().filter(|(name, _)| is_extended(name)).collect();
-    let mut resources = json!({"requests": others, "limits": limits});
-    resources["requests"]["cpu"] = json!(format!("{}m", requests.milli_cpu));
-    resources["requests"]["memory"] = json!(requests.memory.to_string());
-    resources
 }
 
 #[cfg(test)]

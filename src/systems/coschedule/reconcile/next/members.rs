@@ -14,7 +14,7 @@ use crate::systems::coschedule::reconcile::state::{
     PATIENCE, can_follow, is_placed, recreating_task_run,
 };
 use crate::systems::wake;
-use crate::view::Name;
+use crate::view::{Name, Resources};
 
 impl<'v> Decider<'_, 'v> {
     /// Recreates waiting members that now belong to another group of their run. When they were
@@ -70,12 +70,14 @@ impl<'v> Decider<'_, 'v> {
 
     /// Lets waiting members run on the placeholder's node: removes gates, and wakes members that the
     /// scheduler refused. A member that does not follow the placeholder by pod affinity requires the node
-    /// from then on, so the node must be eligible for it. Returns whether a gate is removed.
+    /// from then on, so the node must be eligible for it. The placeholder should reserve `room`. Returns whether a gate
+    /// is removed.
     pub(super) fn admit_and_wake(
         &mut self,
         pod: &PlaceholderPod,
         node: &str,
         demand: &Demand<'v>,
+        room: Option<&Resources>,
     ) -> bool {
         let state = self.state;
         let host = LazyCell::new(|| demand.host(node, self.facts.view));
@@ -87,7 +89,9 @@ impl<'v> Decider<'_, 'v> {
             let gated = member.details.as_deref().filter(|details| details.gate.is_some());
             let Some(details) = gated else { continue };
             let has_room = lets_in(details, &name.namespace);
-            if (has_room || details.follows) && !self.is_handing_over(pod, member, has_room) {
+            let mut is_handing_over =
+                || room.is_some_and(|room| self.is_handing_over(pod, member, has_room, room));
+            if (has_room || details.follows) && !is_handing_over() {
                 let node = (!details.follows).then(|| node.into());
                 self.step(name, member, Step::Admit(node));
                 admits = true;

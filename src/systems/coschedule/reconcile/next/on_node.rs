@@ -5,11 +5,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::{Decider, Next, Step, Trouble};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
-use crate::systems::coschedule::pod_plan::{MOST_AVOIDED, Room};
+use crate::systems::coschedule::pod_plan::MOST_AVOIDED;
 use crate::systems::coschedule::reconcile::Why;
 use crate::systems::coschedule::reconcile::demand::Demand;
 use crate::systems::coschedule::reconcile::state::recreating_task_run;
-use crate::view::Name;
+use crate::view::{Name, NodeDetails, Resources};
 
 /// How many grace periods a placeholder stays on a node that refuses its members for a reason other than its
 /// size, once it has tried as many nodes as it can avoid.
@@ -27,9 +27,25 @@ impl<'v> Decider<'_, 'v> {
         if pod.identity.deleting {
             return Next::Nothing;
         }
-        if let Some(next) = self.make_room(pod, node, &demand) {
-            return next;
+        let room = self.room_on_node(pod, node, details);
+        match self.on_ready_node(pod, node, details, &demand, room.as_ref()) {
+            Next::Nothing => room
+                .and_then(|room| self.adjust_room(pod, node, &demand, &room))
+                .unwrap_or_default(),
+            next => next,
         }
+    }
+
+    /// The pod is bound to a node that is Ready, and should reserve `room` there.
+    fn on_ready_node(
+        &mut self,
+        pod: &PlaceholderPod,
+        node: &str,
+        details: &NodeDetails,
+        demand: &Demand<'v>,
+        room: Option<&Resources>,
+    ) -> Next {
+        let (state, view) = (self.state, self.facts.view);
         // The members run on another node: the pod was deleted while they ran, or the scheduler first
         // chose their node for it, and then another because a claim changed before it was bound. It
         // does not follow members that are all being deleted: the group's next pods can be here.
@@ -57,18 +73,20 @@ impl<'v> Decider<'_, 'v> {
             Trouble::OtherClaims
         } else if is_outdated && state.plan().is_to_leave(pod.plan.as_deref(), node) {
             Trouble::Full(node.into())
-        } else if let Some(since) = self.first_overdue(pod, node, &demand) {
-            // While members are admitted, the others wait.
-            return match self.admit_and_wake(pod, node, &demand) {
-                true => Next::Nothing,
-                false => self.leave_full_node(pod, node, since, &demand),
-            };
         } else {
-            self.admit_and_wake(pod, node, &demand);
-            return Next::Nothing;
+            let made = room.and_then(|room| self.make_room(pod, node, demand, room));
+            if let Some(next @ (Next::Rewrite(_) | Next::Recreate { .. })) = made {
+                return next;
+            }
+            // While members are admitted or get room, the others wait.
+            let admits = self.admit_and_wake(pod, node, demand, room);
+            let is_overdue = !admits && made.is_none();
+            let since = is_overdue.then(|| self.first_overdue(pod, node, demand)).flatten();
+            return since
+                .map_or(Next::Nothing, |since| self.leave_full_node(pod, node, since, demand));
         };
         let may_wait = matches!(trouble, Trouble::Full(_) | Trouble::OtherClaims);
-        if may_wait && !state.running.is_empty() && self.admit_and_wake(pod, node, &demand) {
+        if may_wait && !state.running.is_empty() && self.admit_and_wake(pod, node, demand, room) {
             return Next::Nothing;
         }
         if let Some(next) = self.keep_on_node(node, &trouble) {
@@ -97,7 +115,7 @@ impl<'v> Decider<'_, 'v> {
         let has_member = self.state.nodes().any(|of| of == node);
         let is_sent_away =
             own.claims == plan.claims && own.allows(node) && plan.is_to_leave(Some(own), node);
-        let back = || self.rewrite_with(own.only.as_deref(), own.avoid.clone(), own.room);
+        let back = || self.rewrite_with(own.only.as_deref(), own.avoid.clone(), own.room.clone());
         (has_member && is_sent_away).then(back)?
     }
 
@@ -215,7 +233,7 @@ impl<'v> Decider<'_, 'v> {
             return Next::Nothing;
         }
         let plan = state.plan();
-        if plan.room != Some(Room::NONE) && demand.lacks_capacity(node, view) {
+        if !self.has_given_up() && demand.lacks_capacity(node, view) {
             let is_larger = |next: &Next| matches!(next, Next::Rewrite(plan) if plan.is_to_leave(pod.plan.as_deref(), node));
             if let Some(next) = self.rewrite(None).filter(is_larger) {
                 return next;

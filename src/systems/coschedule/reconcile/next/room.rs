@@ -11,18 +11,21 @@
 //! node has no room for both: the kubelet defers that until the member has ended, but the scheduler counts it, and
 //! gives the room to no other pod. Not at once: of many groups that begin together, the first would leave no room for
 //! the others.
+//!
+//! What a pod requests besides cpu and memory, as devices, cannot be changed in place. So the placeholder is created
+//! again on its node without that when the first member waits that requests the same.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Decider, Next, Step};
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
-use crate::systems::coschedule::pod_plan::{PodPlan, Room};
+use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::Reserve;
 use crate::systems::coschedule::reconcile::demand::Demand;
 use crate::systems::coschedule::reconcile::desired::Desired;
 use crate::systems::coschedule::reconcile::state::{Facts, can_follow};
-use crate::view::{Name, Resources};
+use crate::view::{Name, NodeDetails, Resources};
 
 /// The time in which a bound pod should have given up room for which a member waits. If it still has all of it
 /// afterwards, the API server refuses the change, and the pod is created again.
@@ -51,26 +54,37 @@ pub(in super::super) fn needed(
     desired: &Desired<'_>,
     waiting: &[(&Name, &Member)],
     facts: &Facts<'_>,
-) -> Option<Room> {
+) -> Option<Resources> {
     let follow = waiting.iter().filter(|(name, member)| can_follow(name, member, facts.view));
     let requests = follow.filter_map(|(_, member)| Some(&member.details.as_ref()?.requests));
-    let room = match several_until(waiting, facts) {
-        Some(_) => Room::of_all(requests).max(desired.room_to_come(Reserve::Peak, facts.view)),
-        None => Room::of_any(requests).max(desired.room_to_come(Reserve::Largest, facts.view)),
-    };
-    Some(room).filter(|room| *room != Room::NONE)
+    let (join, reserve): (fn(&Resources, &Resources) -> Resources, _) =
+        match several_until(waiting, facts) {
+            Some(_) => (Resources::plus, Reserve::Peak),
+            None => (Resources::max, Reserve::Largest),
+        };
+    let room = requests.fold(Resources::default(), |room, one| join(&room, one));
+    let room = room.max(&desired.room_to_come(reserve, facts.view));
+    (!room.is_zero()).then_some(room)
 }
 
 impl<'v> Decider<'_, 'v> {
+    /// Returns true if the template reserves nothing on its nodes, because a quota leaves no room there or the node
+    /// does not release it.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.state.plan().room.as_ref().is_some_and(Resources::is_zero)
+    }
+
     /// The room that the template should reserve: none on a node that it must be on, or if it is held to members
     /// that run, because others wait until those have ended.
-    pub(super) fn room(&self, only: Option<&str>) -> Option<Room> {
-        let state = self.state;
-        match state.plan().room {
-            Some(Room::NONE) => Some(Room::NONE),
-            _ if only.is_some() || !state.running.is_empty() && state.should_be_held() => None,
-            _ => needed(state.desired?, &state.waiting, self.facts),
+    pub(super) fn room(&self, only: Option<&str>) -> Option<Resources> {
+        let (state, plan) = (self.state, self.state.plan());
+        if self.has_given_up() && plan.only.as_deref() == only {
+            return plan.room.clone();
         }
+        if only.is_some() || !state.running.is_empty() && state.should_be_held() {
+            return None;
+        }
+        needed(state.desired?, &state.waiting, self.facts)
     }
 
     /// Changes the room of a template whose pod has no node, if that is too small, or if the scheduler finds
@@ -81,57 +95,67 @@ impl<'v> Decider<'_, 'v> {
             self.recheck_by(until);
         }
         let room = self.room(plan.only.as_deref());
-        let [needed, reserved] = [room, plan.room].map(Option::unwrap_or_default);
-        let is_due = !reserved.covers(needed) || pod.unschedulable.is_some();
-        let rewrite = || self.rewrite_with(plan.only.as_deref(), plan.avoid.clone(), room);
-        (is_due && room != plan.room).then(rewrite)?
+        let [needed, reserved] = [&room, &plan.room].map(|of| of.clone().unwrap_or_default());
+        let is_due = !reserved.covers(&needed) || pod.unschedulable.is_some();
+        let is_new = is_due && room != plan.room;
+        is_new.then(|| self.rewrite_with(plan.only.as_deref(), plan.avoid.clone(), room))?
     }
 
-    /// Waits while a pod on a node gives up room for which members wait, and creates it again if it cannot.
+    /// Creates a pod again on its node if it holds more than `room` and cannot give that up while it exists.
+    /// [`Next::Nothing`]: it is giving it up to members that wait.
     pub(super) fn make_room(
         &mut self,
         pod: &PlaceholderPod,
         node: &str,
         demand: &Demand<'v>,
+        room: &Resources,
     ) -> Option<Next> {
         let state = self.state;
-        let room = self.room_on_node(pod)?;
-        let (waiting, since) = state.kept_out(pod.scheduled_since);
-        if !pod.is_fixed {
-            let held = self.held(&pod.requests);
-            let is_in_the_way = waiting.is_some() && !room.covers(held);
-            let was_changed = || pod.plan.as_ref().is_some_and(|plan| plan.room != Some(held));
-            if !is_in_the_way || was_changed() || !self.elapsed_or_recheck(since?, RELEASE) {
-                if is_in_the_way {
-                    self.admit_and_wake(pod, node, demand);
-                }
-                return is_in_the_way.then_some(Next::Nothing);
+        let held = pod.room_in(&pod.requests, &self.facts.kept);
+        let mut rest = Some(Resources::default());
+        if !pod.is_fixed && room.other != held.other {
+            rest = Some(room.clone()).filter(|room| !room.is_zero());
+        } else if !pod.is_fixed {
+            let kept_out = state.kept_out_since(pod.scheduled_since);
+            let since = kept_out.filter(|_| !room.covers(&held))?;
+            let was_changed = pod.plan.as_ref().is_some_and(|of| of.room.as_ref() != Some(&held));
+            if was_changed || !self.elapsed_or_recheck(since, RELEASE) {
+                return Some(Next::Nothing);
             }
         }
         if !state.running.is_empty() {
             return None;
         }
+        self.nominate(node, demand);
         let is_ready = || pod.plan != state.placeholder.plan;
         let recreate = || is_ready().then_some(Next::Recreate { why: None, is_forced: false });
         let avoid = state.plan().avoid.clone();
-        self.rewrite_with(Some(node), avoid, Some(Room::NONE)).or_else(recreate)
+        self.rewrite_with(Some(node), avoid, rest).or_else(recreate)
     }
 
-    /// Lets a pod on a node request what is to be reserved there.
-    pub(super) fn adjust_room(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
-        let room = self.room_on_node(pod).filter(|_| !pod.identity.deleting && !pod.is_fixed)?;
-        let held = self.held(&pod.requests);
-        let is_nominated = !room.covers(self.held(&pod.counted)) && self.nominate(node);
+    /// Lets a pod on a node request `room`, as far as it can while it exists.
+    pub(super) fn adjust_room(
+        &mut self,
+        pod: &PlaceholderPod,
+        node: &str,
+        demand: &Demand<'v>,
+        room: &Resources,
+    ) -> Option<Next> {
+        if pod.is_fixed {
+            return None;
+        }
+        let is_nominated = !room.covers(&pod.room_in(&pod.counted, &self.facts.kept))
+            && self.nominate(node, demand);
+        let held = pod.room_in(&pod.requests, &self.facts.kept);
+        let room = Resources { other: held.other.clone(), ..*room };
         (room != held && !is_nominated).then_some(Next::Resize(room))
     }
 
     /// Lets the scheduler keep room on a node for the members that are gated or that it has refused, until their
     /// placeholder has given up its own: a pod of others that has waited for longer would get it. An attempt to
     /// schedule a member that fails meanwhile ends that. Returns true if it is new for one of them.
-    fn nominate(&mut self, node: &str) -> bool {
-        let view = self.facts.view;
-        let demand = self.state.demand(view, self.state.desired);
-        let Some(host) = demand.host(node, view) else { return false };
+    fn nominate(&mut self, node: &str, demand: &Demand<'v>) -> bool {
+        let Some(host) = demand.host(node, self.facts.view) else { return false };
         let is_new = |namespace: &str, details: &MemberDetails| {
             let is_kept_out = match details.gate {
                 Some(_) => !host.lets_in(details, namespace),
@@ -151,9 +175,11 @@ impl<'v> Decider<'_, 'v> {
         !new.is_empty()
     }
 
-    /// Gives up the room that the scheduler keeps for members elsewhere than on the node of their placeholder.
+    /// Gives up the room that the scheduler keeps for members elsewhere than on the node of their placeholder, or on
+    /// that on which it is created again.
     pub(super) fn withdraw_nominations(&mut self) {
         let node = self.state.pod.and_then(PlaceholderPod::place);
+        let node = node.or_else(|| self.state.plan().only.as_deref());
         for &(name, member) in &self.state.waiting {
             let details = member.details.as_deref().filter(|of| of.follows && !of.is_beside_others);
             if details.and_then(|of| of.nominated.as_deref()).is_some_and(|on| Some(on) != node) {
@@ -162,72 +188,76 @@ impl<'v> Decider<'_, 'v> {
         }
     }
 
-    /// Returns true while a member stays behind its gate, because the node has not yet given up the room that the
-    /// placeholder held for it. The scheduler, which knows only what the kubelet has reported, would refuse the
+    /// Returns true while a member stays behind its gate, because the node has not yet given up what the placeholder
+    /// holds for it beyond `room`. The scheduler, which knows only what the kubelet has reported, would refuse the
     /// member; or the kubelet would, and that ends it.
     pub(super) fn is_handing_over(
         &mut self,
         pod: &PlaceholderPod,
         member: &Member,
         has_room: bool,
+        room: &Resources,
     ) -> bool {
-        let Some(room) = self.room_on_node(pod) else { return false };
-        let has_given_up = pod.is_seen && (has_room || room.covers(self.held(&pod.counted)));
+        let has_given_up =
+            pod.is_seen && (has_room || room.covers(&pod.room_in(&pod.counted, &self.facts.kept)));
         let since = member.identity.created.max(pod.scheduled_since);
         !has_given_up && since.is_some_and(|since| !self.elapsed_or_recheck(since, HANDOVER))
     }
 
-    /// The room in a placeholder's requests, beside what it keeps.
-    fn held(&self, requests: &Resources) -> Room {
-        Room::of(requests).minus(Room::of(&self.facts.kept))
-    }
-
     /// The room that a pod on a node should reserve. `None`: it has limits, so that it cannot be changed.
-    fn room_on_node(&mut self, pod: &PlaceholderPod) -> Option<Room> {
+    pub(super) fn room_on_node(
+        &mut self,
+        pod: &PlaceholderPod,
+        node: &str,
+        details: &NodeDetails,
+    ) -> Option<Resources> {
         let (state, facts) = (self.state, self.facts);
-        pod.plan.as_ref()?.room.filter(|room| *room != Room::NONE)?;
+        pod.plan.as_ref()?.room.as_ref().filter(|room| !room.is_zero())?;
         let reserve = facts.policy.coschedule.reserve;
         // A quota counts what it requests.
         let is_released = reserve == Reserve::Place
-            || state.plan().room == Some(Room::NONE)
+            || self.has_given_up()
             || facts.has_refused(&state.name.namespace);
         let desired = state.desired.filter(|_| !is_released);
         let to_come = desired.map(|desired| desired.room_to_come(reserve, facts.view));
-        let node = pod.node.as_deref()?;
-        let details = facts.view.node(node).and_then(|node| node.details.as_deref());
-        let allocatable = details.map(|of| Room::of(&of.allocatable)).unwrap_or_default();
+        let allocatable = &details.allocatable;
         // A node that is too small for a later task, which has become known since, cannot keep its room.
-        let Some(to_come) = to_come.filter(|room| *room != Room::NONE && allocatable.covers(*room))
-        else {
-            return Some(Room::NONE);
-        };
-        let usage = facts.view.node_usage(node).map(|of| Room::of(&of.requested));
-        let others = usage.unwrap_or_default().minus(Room::of(&pod.counted));
-        let free = allocatable.minus(others).minus(Room::of(&pod.requests));
+        let can_hold = |room: &Resources| !room.is_zero() && allocatable.covers(room);
+        let Some(to_come) = to_come.filter(can_hold) else { return Some(Resources::default()) };
+        let used = facts.view.node_usage(node).map(|of| of.requested.beyond(&pod.counted));
+        let free = allocatable.beyond(&used.unwrap_or_default().plus(&pod.requests));
         let waiting = state.waiting.iter().filter_map(|(_, member)| member.details.as_deref());
-        let waiting = Room::of_all(waiting.map(|details| &details.requests));
+        let waiting =
+            waiting.fold(Resources::default(), |sum, details| sum.plus(&details.requests));
         let mut may_grow = state.waiting.is_empty();
         for (_, member) in &state.running {
             let since = member.details.as_ref().and_then(|details| details.scheduled_since);
             may_grow &= since.is_none_or(|since| self.elapsed_or_recheck(since, SETTLED));
         }
-        let held = self.held(&pod.requests);
-        let left = held.minus(waiting.minus(free));
-        let room = left.each(to_come, free.plus(held), |left, to_come, fits| {
+        let held = pod.room_in(&pod.requests, &self.facts.kept);
+        let (left, fits) = (held.beyond(&waiting.beyond(&free)), free.plus(&held));
+        let amount = |of: fn(&Resources) -> i64| {
             // Where a node can give more at once, the kubelet does, and refuses a pod that the scheduler has bound
             // there in the same moment: that pod fails. Where it cannot, it does when another pod has ended, and
             // the scheduler counts it from the start.
-            let is_safe = may_grow && to_come > fits;
-            if is_safe { to_come } else { to_come.min(left) }
-        });
-        Some(room)
+            let is_safe = may_grow && of(&to_come) > of(&fits);
+            if is_safe { of(&to_come) } else { of(&to_come).min(of(&left)) }
+        };
+        // All of them: a further member could wait while the first one runs, and the pod could not be created again.
+        let is_needed = held.other.iter().any(|(name, _)| waiting.other(name) > 0);
+        Some(Resources {
+            milli_cpu: amount(|of| of.milli_cpu),
+            memory: amount(|of| of.memory),
+            other: if is_needed { Box::default() } else { held.other },
+        })
     }
 
     /// Stops reserving room for a pod that cannot be created, as with a quota that leaves none.
     pub(super) fn give_up_room(&self) -> Option<Next> {
         let plan = self.state.plan();
-        plan.room.filter(|room| *room != Room::NONE)?;
-        self.rewrite_with(plan.only.as_deref(), plan.avoid.clone(), Some(Room::NONE))
+        plan.room.as_ref().filter(|room| !room.is_zero())?;
+        let none = Some(Resources::default());
+        self.rewrite_with(plan.only.as_deref(), plan.avoid.clone(), none)
     }
 
     /// Changes nodes and room of the template; `None` if it has these already.
@@ -235,7 +265,7 @@ impl<'v> Decider<'_, 'v> {
         &self,
         only: Option<&str>,
         avoid: Vec<Box<str>>,
-        room: Option<Room>,
+        room: Option<Resources>,
     ) -> Option<Next> {
         let plan = self.state.plan();
         let (only, held) = (only.map(Into::into), self.state.should_be_held());

@@ -132,7 +132,7 @@ impl<'v> Decider<'_, 'v> {
             if let Some(reach) = state.demand(view, state.desired).reach(view) {
                 message = format!("{reach}; the scheduler says: {message}");
             }
-            let room = state.plan().room.unwrap_or_default();
+            let room = state.plan().room.clone().unwrap_or_default();
             let placeholder = (*state.name.name).into();
             return self.wait(Why::NotPlaced { placeholder, room, message });
         }

@@ -33,7 +33,7 @@ fn a_group_waits_for_a_node_with_room() {
 }
 
 /// A run of the task `a`, then of these.
-fn with_tasks(more: &[Value]) -> World {
+pub(super) fn with_tasks(more: &[Value]) -> World {
     let mut world = World::with_run(&["n1", "n2", "n3"]);
     let first = json!({"name": "a", "workspaces": [{"name": "c"}], "taskSpec": {"steps": [{}]}});
     let tasks: Vec<&Value> = [&first].into_iter().chain(more).collect();
@@ -43,12 +43,12 @@ fn with_tasks(more: &[Value]) -> World {
 }
 
 /// A task of the run begins.
-fn begin(world: &mut World, task: &str, cpu: u32) {
+pub(super) fn begin(world: &mut World, task: &str, cpu: u32) {
     let label = json!({"metadata": {"labels": {keys::PIPELINE_TASK: task}}});
     world.member(task, "run", cpu).change("TaskRun", task, label).settle(SOON);
 }
 
-fn requesting(name: &str, cpu: &str) -> Value {
+pub(super) fn requesting(name: &str, cpu: &str) -> Value {
     json!({"name": name, "workspaces": [{"name": "c"}],
         "taskSpec": {"steps": [{"computeResources": {"requests": {"cpu": cpu}}}]}})
 }
@@ -201,6 +201,130 @@ fn the_requests_of_later_tasks_are_those_of_their_tasks() {
         let expected = if what == "the run says more" { 1210 } else { expected };
         assert_eq!(template, format!("\"{expected}m\""), "{what}");
     }
+}
+
+/// Adds a device to what a pod requests.
+pub(super) fn with_device(world: &mut World, pod: &str) {
+    let requests = json!({"cpu": "100m", "example.com/gpu": "1"});
+    let containers = json!([{"name": "c", "resources": {"requests": requests}}]);
+    world.change("Pod", pod, json!({"spec": {"containers": containers}}));
+}
+
+/// Two nodes, of which the second has a device.
+fn add_device(world: &mut World, node: &str) {
+    let device = json!({"status": {"allocatable": {"example.com/gpu": "1"}}});
+    world.change("Node", node, device);
+}
+
+/// Devices cannot be given up in place: the placeholder is created again on its node.
+#[test]
+fn a_group_gets_a_node_with_the_device_of_a_later_task() {
+    let mut world = with_later_device();
+    world.expect("a:n2 run:n2");
+    let resources = |world: &World| {
+        let pod = world.get("Pod", &world.placeholder_pod("run"));
+        pod["spec"]["containers"][0]["resources"].clone()
+    };
+    let held = resources(&world);
+    assert_eq!(
+        [&held["requests"]["example.com/gpu"], &held["limits"]["example.com/gpu"]],
+        ["1", "1"]
+    );
+    world.finish("a").settle(SOON);
+    let label = json!({"metadata": {"labels": {keys::PIPELINE_TASK: "b"}}});
+    world.member("b", "run", 100).change("TaskRun", "b", label);
+    with_device(&mut world, "b");
+    world.settle(SOON).expect("b:n2 run:n2");
+    assert_eq!(resources(&world)["requests"]["example.com/gpu"], Value::Null);
+    assert_eq!(world.deletions(), 1, "{:?}", world.writes);
+    world.expect_rest();
+}
+
+/// Pods without devices would keep the placeholder as it is until they have ended.
+#[test]
+fn a_device_is_given_up_before_any_member_is_let_in() {
+    let mut world = World::new(&["n1", "n2"]);
+    add_device(&mut world, "n2");
+    world.native("a", "g").native("b", "g").native("c", "g");
+    with_device(&mut world, "b");
+    world.settle(LONG).expect("a:n2 b:n2 c:n2 g:n2").expect_rest();
+}
+
+/// A member that needs one while others run waits for these, and the events name one.
+#[test]
+fn a_device_is_not_taken_from_below_a_running_member() {
+    let mut world = with_later_device();
+    let label = json!({"metadata": {"labels": {keys::PIPELINE_TASK: "b"}}});
+    world.member("b", "run", 100).change("TaskRun", "b", label);
+    with_device(&mut world, "b");
+    world.settle(LONG).expect("a:n2 b: run:n2");
+    world.expect_events(POD, "b", &[reason::WAITS_FOR_MEMBERS]);
+    world.finish("a").settle(SOON).expect("b:n2 run:n2");
+}
+
+/// A run of the task `a`, then of `b`, which requests a device that only the second node has.
+fn with_later_device() -> World {
+    let mut later = requesting("b", "100m");
+    later["taskSpec"]["steps"][0]["computeResources"]["limits"] = json!({"example.com/gpu": 1});
+    let mut world = with_tasks(&[later]);
+    add_device(&mut world, "n2");
+    begin(&mut world, "a", 100);
+    world
+}
+
+/// The device is free for a moment while the placeholder is created again.
+#[test]
+fn a_pod_of_others_does_not_get_the_device_that_is_given_up_for_a_member() {
+    let mut world = with_later_device();
+    let waits = json!({"spec": {"nodeName": null}, "status": {"phase": "Pending"}});
+    with_device(world.stranger("0", "n2", 100), "0");
+    world.change("Pod", "0", waits).settle(SOON).expect("0: a:n2 run:n2").finish("a").settle(SOON);
+    let label = json!({"metadata": {"labels": {keys::PIPELINE_TASK: "b"}}});
+    world.member("b", "run", 100).change("TaskRun", "b", label);
+    with_device(&mut world, "b");
+    world.settle(SOON).expect("0: b:n2 run:n2");
+}
+
+/// A quota may count devices, too.
+#[test]
+fn a_quota_that_refuses_a_pod_ends_the_reservation_of_devices() {
+    let mut world = with_later_device();
+    world.claim("other").run("other", &["other"], &[]).refuse_pod("x", "other").settle(SOON);
+    let resources = |world: &World| {
+        let pod = world.get("Pod", &world.placeholder_pod("run"));
+        pod["spec"]["containers"][0]["resources"]["requests"]["example.com/gpu"].clone()
+    };
+    assert_eq!(resources(&world), "1", "a member runs");
+    world.finish("a").settle(SOON).expect("run:n2");
+    assert_eq!(resources(&world), Value::Null);
+}
+
+/// The API server would refuse the placeholder; it refuses the pod of that task alone.
+#[test]
+fn resources_that_no_pod_can_request_are_not_reserved() {
+    let mut later = requesting("b", "600m");
+    later["taskSpec"]["steps"][0]["computeResources"]["limits"] =
+        json!({"gpu": 1, "A/b": 1, "a/é": 1, "a/b": -1, "hugepages-x": 1, "hugepages-2Mi": "3Mi"});
+    let mut world = with_tasks(&[later]);
+    begin(&mut world, "a", 100);
+    world.expect("a:n1 run:n1");
+    assert_eq!(requested(&world, "run")[0], "\"610m\"");
+    let pod = world.get("Pod", &world.placeholder_pod("run"));
+    assert_eq!(pod["spec"]["containers"][0]["resources"]["limits"], json!({}));
+}
+
+/// A quota that has refused the room may have been raised, and another node may be able to give it up.
+#[test]
+fn a_group_reserves_room_again_on_another_node() {
+    let mut world = with_tasks(&[requesting("b", "600m")]);
+    world.resizes = false;
+    begin(&mut world, "a", 100);
+    world.settle(60).finish("a").settle(60);
+    let label = json!({"metadata": {"labels": {keys::PIPELINE_TASK: "b"}}});
+    world.member("b", "run", 600).change("TaskRun", "b", label).settle(60).expect("b:n1");
+    world.finish("b").settle(SOON).cordon("n1", true).stranger("s", "n2", 800);
+    world.member("d", "run", 500).settle(LONG).expect("d:n3 run:n3");
+    assert!(!world.reported(PIPELINE_RUN, "run").contains(&reason::PLACEHOLDER_NOT_PLACED));
 }
 
 #[test]

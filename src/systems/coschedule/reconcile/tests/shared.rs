@@ -1,5 +1,7 @@
 //! Groups that share claims or nodes with others.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::systems::coschedule::policy::CoscheduleMode;
 
@@ -58,6 +60,80 @@ fn a_run_that_shares_claims_with_runs_on_two_nodes_waits_until_one_has_ended() {
     // The run has ended, but its pod still mounts the claim.
     world.end("first").settle(LONG).expect("a:n1 d:").finish("a").settle(SOON).expect("d:n2");
     world.expect_rest();
+}
+
+/// Three runs with two claims each, of which one is the next one's: `r0` has `k0` and `k1`, and so on. Their members
+/// `m0` to `m2` fill more than half a node, and the nodes are in two zones.
+fn chain(order: [usize; 3]) -> World {
+    let mut world = World::new(&[]);
+    world.node_in("a", "n1").node_in("b", "n2").claim("k0").claim("k1").claim("k2").claim("k3");
+    for run in order {
+        world.run(&format!("r{run}"), &[&*format!("k{run}"), &*format!("k{}", run + 1)], &[]);
+    }
+    world
+}
+
+fn begin_run(world: &mut World, run: usize) {
+    let name = format!("m{run}");
+    world.member(&name, &format!("r{run}"), 600);
+    world.mount(&name, &format!("k{run}")).mount(&name, &format!("k{}", run + 1));
+}
+
+/// Ends each run whose member has a node. Returns how many.
+fn end_those_that_run(world: &mut World) -> usize {
+    let runs = (0..3).filter(|run| {
+        world.node_of(&format!("m{run}")).is_some()
+            && world.get("PipelineRun", &format!("r{run}"))["status"].is_null()
+    });
+    let runs: Vec<usize> = runs.collect();
+    for run in &runs {
+        world.finish(&format!("m{run}")).end(&format!("r{run}"));
+    }
+    runs.len()
+}
+
+/// Else the one in the middle could never run: its claims would have volumes in two zones.
+#[test]
+fn the_volumes_of_runs_that_share_claims_in_a_chain_are_made_in_one_zone() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let mut world = chain(order);
+        order.iter().for_each(|run| begin_run(&mut world, *run));
+        let mut ended = 0;
+        while ended < 3 {
+            world.settle(LONG);
+            let more = end_those_that_run(&mut world);
+            assert!(more > 0, "{order:?}: {:#?}\n{:#?}", world.writes, world.events);
+            ended += more;
+        }
+    }
+}
+
+/// It began when the others had already got their volumes. The events say so.
+#[test]
+fn a_run_between_two_zones_is_told_of_its_volumes() {
+    let mut world = chain([0, 2, 1]);
+    begin_run(&mut world, 0);
+    begin_run(&mut world, 2);
+    world.settle(LONG);
+    let nodes: BTreeSet<_> = ["m0", "m2"].iter().filter_map(|pod| world.node_of(pod)).collect();
+    assert_eq!(nodes.len(), 2, "{nodes:?}");
+    begin_run(&mut world, 1);
+    world.settle(LONG).expect("m1:");
+    end_those_that_run(&mut world);
+    world.settle(LONG).expect("m1:");
+    let reasons = world.reported(PIPELINE_RUN, "r1");
+    assert!(reasons.contains(&reason::GROUP_CONFLICT), "{reasons:?}");
+    world.expect_rest();
+}
+
+/// The earlier one could use any node, and its new volume would be made where the later one cannot be.
+#[test]
+fn a_run_whose_claim_has_a_volume_chooses_the_node_before_an_earlier_one_without() {
+    let mut world = World::new(&[]);
+    world.node_in("b", "n1").node_in("a", "n2").claim("x").claim("y").pin("x", &["n2"]);
+    world.run("old", &["y"], &[]).wait(1).run("new", &["x", "y"], &[]);
+    world.member("a", "old", 100).mount("a", "y");
+    world.member("d", "new", 100).mount("d", "x").mount("d", "y").settle(LONG).expect("a:n2 d:n2");
 }
 
 /// A sidecar runs for some time after its TaskRun has ended.

@@ -107,6 +107,12 @@ impl World {
         self.create("Node", name, node)
     }
 
+    /// The same in a zone.
+    pub(super) fn node_in(&mut self, zone: &str, name: &str) -> &mut Self {
+        let labels = json!({"topology.kubernetes.io/zone": zone});
+        self.node(name).change("Node", name, json!({"metadata": {"labels": labels}}))
+    }
+
     /// The annotation of the namespace.
     pub(super) fn namespace_mode(&mut self, mode: &str) -> &mut Self {
         let annotations = json!({"metadata": {"annotations": {keys::MODE: mode}}});
@@ -362,7 +368,12 @@ impl World {
 
     pub(super) fn mount(&mut self, pod: &str, claim: &str) -> &mut Self {
         let volume = json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
-        self.edit("Pod", pod)["spec"]["volumes"] = json!([volume]);
+        let mut pod = self.edit("Pod", pod);
+        match pod["spec"]["volumes"].as_array_mut() {
+            Some(volumes) => volumes.push(volume),
+            None => pod["spec"]["volumes"] = json!([volume]),
+        }
+        drop(pod);
         self
     }
 
@@ -585,9 +596,12 @@ fn check(store: &Store, action: &Action) {
             let pod = store.get(&Id::in_tests("Pod", name)).expect("a pod that exists");
             assert!(is_member(pod) && pod["spec"]["nodeName"].is_null(), "{name} is nominated");
         }
-        ("Pod", Write::Part(..)) => {
+        ("Pod", Write::Part(_, operations)) => {
             let pod = store.get(&Id::in_tests("Pod", name)).expect("a pod that exists");
             assert!(!is_member(pod), "{name} is changed");
+            let paths = operations[1..].iter().map(|of| of.path().as_str().rsplit('/').next());
+            let paths: Vec<_> = paths.flatten().collect();
+            assert_eq!(paths, ["cpu", "memory"], "the API server resizes these alone");
             assert!(
                 pod["spec"]["nodeName"].is_string(),
                 "{name} gives its room away before it has a node"
