@@ -160,6 +160,8 @@ pub struct Simulation {
     pub events: Vec<(Target, plan::Event)>,
     /// `false` while a quota keeps the controllers of workloads from creating pods.
     pub makes_pods: bool,
+    /// The kinds of objects that a quota or a policy keeps the controller from creating.
+    pub forbidden: Vec<&'static str>,
     /// `false` if the API server has no subresource `resize` of pods.
     pub resizes: bool,
     /// The pods that their owners create again by the same names.
@@ -187,6 +189,7 @@ impl Simulation {
             writes: Vec::new(),
             events: Vec::new(),
             makes_pods: true,
+            forbidden: Vec::new(),
             resizes: true,
             recreated: BTreeMap::new(),
             admit: None,

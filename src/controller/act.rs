@@ -9,8 +9,8 @@
 //! | success | the object was written | apply the returned object to the View; record the events. If the next plan repeats the write, something reverts it: pause, twice as long each time |
 //! | 404 | the object was deleted | none; the watch will show the deletion |
 //! | 409, or 422 after a failed `test` | the object has changed since the plan | a short pause |
-//! | 403, 422, other 4xx | a person has to fix something | an event, and a long pause |
-//! | 409 to a creation, with the reason AlreadyExists | the name is taken, by an object that the watch is about to show or by one that is not stowplan's | a long pause, and an event from the second time on |
+//! | 403, 422, other 4xx | a person has to fix something | an event, and a long pause, during which the plan's actions for this case are carried out |
+//! | 409 to a creation, with the reason AlreadyExists | the name is taken, by an object that the watch is about to show or by one that is not stowplan's | a long pause; from the second time on as above |
 //! | 429 | the API server is busy | no writes before the time that it names |
 //! | 401, 5xx, no answer | **the write may have been carried out** | a pause, twice as long each time |
 //!
@@ -108,12 +108,15 @@ impl Executor {
     }
 
     /// Replaces the actions of the previous plan with those of the latest one.
-    pub(crate) fn take(&mut self, actions: Vec<Action>) {
+    pub(crate) fn take(&mut self, mut actions: Vec<Action>) {
         let now = Instant::now();
+        actions.extend(self.instead(&actions, now));
         if self.round.has_ended(now) {
             self.round = Arc::new(Round::beginning_at(now));
         }
-        let planned: HashSet<Target> = actions.iter().map(|action| action.target.clone()).collect();
+        let refusals = actions.iter().filter_map(|action| action.refusal.as_ref());
+        let all = refusals.flat_map(|of| &of.instead).chain(&actions);
+        let planned: HashSet<Target> = all.map(|action| action.target.clone()).collect();
         self.paused.retain(|target, pause| now < pause.until || planned.contains(target));
         let (mut waiting, mut reports) = (Vec::new(), Vec::new());
         let mut unfinished = self.busy.iter().filter(|target| !planned.contains(target)).count();
@@ -150,6 +153,23 @@ impl Executor {
         }
         self.waiting.replace(waiting);
         self.writer.metrics.controller_actions.set(i64::try_from(unfinished).unwrap_or(i64::MAX));
+    }
+
+    /// Returns the actions that are carried out while others of the plan are refused, but for objects that the plan
+    /// writes itself.
+    fn instead(&self, actions: &[Action], now: Instant) -> Vec<Action> {
+        let is_refused = |action: &&Action| {
+            let pause = self.paused.get(&action.target).filter(|pause| now < pause.until);
+            pause.is_some_and(|pause| pause.is_certain_refusal() && action.repeats(&pause.action))
+        };
+        let refusals = actions.iter().filter(is_refused).filter_map(|of| of.refusal.as_ref());
+        let mut instead: Vec<Action> = refusals.flat_map(|of| &of.instead).cloned().collect();
+        if !instead.is_empty() {
+            let writes = actions.iter().filter(|action| action.write != Write::None);
+            let written: HashSet<&Target> = writes.map(|action| &action.target).collect();
+            instead.retain(|action| !written.contains(&action.target));
+        }
+        instead
     }
 
     /// Whether planned writes have not been started.
@@ -204,6 +224,7 @@ impl Executor {
     fn finish(&mut self, done: Done) {
         let Done { action, outcome } = done;
         self.busy.remove(&action.target);
+        let was_refused = self.paused.get(&action.target).is_some_and(Pause::is_refusal);
         let trouble = match outcome {
             Outcome::Done => match action.write {
                 // The View does not show the result yet: the write must not be repeated meanwhile.
@@ -212,6 +233,7 @@ impl Executor {
             },
             Outcome::NotFound | Outcome::Kept => None,
             Outcome::Conflict => Some(Trouble::Conflict),
+            Outcome::Taken(_) if !was_refused => Some(Trouble::Taken),
             Outcome::Refused(_) | Outcome::Taken(_) => Some(Trouble::Refused),
             Outcome::Unsure(_) => Some(Trouble::Unsure),
             // No pause for this object: nothing is written while the API server is busy.

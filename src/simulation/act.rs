@@ -1,11 +1,12 @@
 //! Carries out the actions of plans as the controller's executor does.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::store::{Answer, Id};
 use super::{CONTROLLER, Simulation};
 use crate::systems::plan::operation::replace_status;
-use crate::systems::plan::{Action, Confirmation, Creation, IfTaken, Target, Write};
+use crate::systems::plan::{Action, Confirmation, Creation, Event, IfTaken, Target, Write};
 
 /// The outcome of an action.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -45,7 +46,18 @@ impl Simulation {
             Write::Delete { grace: Some(0), .. } => "kill",
             _ => action.verb(),
         };
-        let Action { target, events, .. } = action;
+        let Action { target, events, refusal, .. } = action;
+        if let (Outcome::Refused(Answer::Forbidden), Some(refusal)) = (outcome, refusal) {
+            for target in &refusal.waiting {
+                let event =
+                    Event { warning: true, reason: refusal.reason, note: refusal.note.clone() };
+                self.record_once(&Action::new(target.clone(), Write::None, vec![event]));
+            }
+            let planned: HashSet<Target> =
+                self.actions.iter().map(|of| of.target.clone()).collect();
+            let instead = refusal.instead.into_iter().filter(|of| !planned.contains(&of.target));
+            self.actions.extend(instead);
+        }
         if outcome == Outcome::Done {
             self.events.extend(events.into_iter().map(|event| (target.clone(), event)));
         }
@@ -77,6 +89,9 @@ impl Simulation {
             Write::Status { resource_version, status } => {
                 let operations = replace_status(uid, resource_version, status);
                 self.store.patch(&id, &operations, true)?
+            }
+            Write::Create(_) if self.forbidden.contains(&&*id.kind) => {
+                return Err(Answer::Forbidden);
             }
             Write::Create(document) => self.store.create(document.clone())?,
             Write::Delete { grace, version } => {

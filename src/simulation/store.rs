@@ -59,6 +59,8 @@ pub enum Answer {
     Conflict,
     /// 422: a patch that does not apply.
     Invalid,
+    /// 403: a quota or a policy does not admit the object.
+    Forbidden,
 }
 
 /// A change of an object. `object` is `None` after its deletion.

@@ -62,7 +62,7 @@ pub struct Action {
     pub lasting: &'static [&'static str],
     /// A precondition to be confirmed before the write.
     pub confirmation: Option<Confirmation>,
-    /// Further events if the API server refuses the write.
+    /// The consequences if the API server refuses the write.
     pub refusal: Option<Refusal>,
 }
 
@@ -92,7 +92,7 @@ impl Action {
         Self { confirmation: Some(confirmation), ..self }
     }
 
-    /// The same action, with further events if it is refused.
+    /// The same action, with consequences if it is refused.
     #[must_use]
     pub fn with_refusal(self, refusal: Refusal) -> Self {
         Self { refusal: Some(refusal), ..self }
@@ -294,8 +294,8 @@ pub enum IfTaken {
     Keep,
 }
 
-/// The events about a refused write on the objects that wait for it. They are in addition to the
-/// event on the target or its owner, unless they are about the target.
+/// The consequences of a refused write: events on the objects that wait for it, in addition to the event on the
+/// target or its owner, and actions.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     /// The reason of the event, a stable word.
@@ -304,6 +304,9 @@ pub struct Refusal {
     pub note: String,
     /// The objects that wait for the write; the target itself if nobody has to act on a refusal.
     pub waiting: Vec<Target>,
+    /// The actions that are carried out only while the write is refused. The plan's own action for the same
+    /// object comes first.
+    pub instead: Vec<Action>,
 }
 
 /// An event for the users of an object.

@@ -22,15 +22,15 @@ pub(super) fn regarding(action: &Action) -> ObjectReference {
     }
 }
 
-/// The events about a write that the API server refused, each with its object: one for the target
-/// or its owner, and one for each object that waits for the write.
+/// The events about a write that the API server refused, each with its object: one for each object that
+/// waits for the write, and one for the target or its owner, unless that is among them.
 pub(super) fn refusal_events(action: &Action, problem: &str) -> Vec<(ObjectReference, Event)> {
     let mut events = Vec::new();
     let waiting = action.refusal.iter().flat_map(|refusal| &refusal.waiting);
     let about = regarding(action);
+    let is_told = |uid: &String| waiting.clone().any(|target| *target.uid == **uid);
     // Users do not find events of an object that does not exist and has no owner.
-    let is_explained = waiting.clone().any(|target| *target == action.target);
-    if !is_explained && (waiting.clone().next().is_none() || about.uid.is_some()) {
+    if waiting.clone().next().is_none() || about.uid.as_ref().is_some_and(|uid| !is_told(uid)) {
         let Target { resource, namespace, name, .. } = &action.target;
         let slash = if namespace.is_empty() { "" } else { "/" };
         let (verb, plural) = (action.verb(), resource.plural);

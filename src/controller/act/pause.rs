@@ -26,6 +26,8 @@ pub(super) enum Trouble {
     Conflict,
     /// The API server refuses the write.
     Refused,
+    /// The name of the object to be created is taken, perhaps by stowplan's own, which the View does not show yet.
+    Taken,
     /// The write may have been carried out.
     Unsure,
     /// The write succeeded; if it is planned again, something reverts it.
@@ -39,7 +41,7 @@ impl Trouble {
         let (first, longest) = match self {
             Self::Conflict => (Duration::from_millis(100), Duration::from_millis(2500)),
             Self::Unsure | Self::Reverted => (Duration::from_millis(500), Duration::from_secs(15)),
-            Self::Refused => (Duration::from_secs(1), Duration::from_secs(150)),
+            Self::Refused | Self::Taken => (Duration::from_secs(1), Duration::from_secs(150)),
         };
         let pauses = ExponentialBuilder::new().with_min_delay(first).with_max_delay(longest);
         pauses.without_max_times().with_jitter().build()
@@ -73,8 +75,14 @@ impl Pause {
         matches!(trouble, None | Some(Trouble::Unsure))
     }
 
-    /// Whether the API server refused the write.
+    /// Returns whether the API server refused the write, or an object had the name.
     pub(super) fn is_refusal(&self) -> bool {
+        let trouble = self.trouble.as_ref().map(|(trouble, _)| *trouble);
+        matches!(trouble, Some(Trouble::Refused | Trouble::Taken))
+    }
+
+    /// Returns whether the API server refused the write, and the object is not there already.
+    pub(super) fn is_certain_refusal(&self) -> bool {
         self.trouble.as_ref().is_some_and(|(trouble, _)| *trouble == Trouble::Refused)
     }
 }

@@ -367,6 +367,7 @@ async fn a_refused_creation_is_an_event_on_the_owner_or_on_the_objects_that_wait
         reason: "NotChanged",
         note: "it stays as it is".to_owned(),
         waiting: vec![changed.clone()],
+        instead: Vec::new(),
     };
     let explained =
         Action::new(changed, Write::Part("resize", Vec::new()), Vec::new()).with_refusal(refusal);
@@ -375,7 +376,7 @@ async fn a_refused_creation_is_an_event_on_the_owner_or_on_the_objects_that_wait
     let not_made = "widget p cannot be made: because of exceeded quota";
     for (action, reason, note, mut regarding) in [
         (creation, "WriteRefused", refused, job),
-        (awaited_creation(), "WidgetNotMade", not_made, pod),
+        (awaited_creation(&[]), "WidgetNotMade", not_made, pod),
         (explained, "NotChanged", "it stays as it is: because of exceeded quota", own),
     ] {
         let mut bench = bench(|_| Reply::status(403, "exceeded quota"));
@@ -389,14 +390,15 @@ async fn a_refused_creation_is_an_event_on_the_owner_or_on_the_objects_that_wait
     }
 }
 
-/// The creation of an object that the pod `a` waits for.
-fn awaited_creation() -> Action {
+/// The creation of an object that the pod `a` waits for, and what is done while it is refused.
+fn awaited_creation(instead: &[Action]) -> Action {
     let mut target = target(WIDGET, "p");
     target.uid = "".into();
     let refusal = Refusal {
         reason: "WidgetNotMade",
         note: "widget p cannot be made".to_owned(),
         waiting: vec![Target::new(POD, &Name::new("ns", "a"), "uid-a")],
+        instead: instead.to_vec(),
     };
     let write = Write::Create(json!({"metadata": {"name": "p"}}));
     Action::new(target, write, Vec::new()).with_refusal(refusal)
@@ -405,7 +407,7 @@ fn awaited_creation() -> Action {
 #[tokio::test(start_paused = true)]
 async fn a_taken_name_is_an_event_and_is_retried_with_growing_pauses() {
     let mut bench = bench(|_| Reply::status(409, "AlreadyExists"));
-    let action = awaited_creation();
+    let action = awaited_creation(&[]);
     bench.plan_for(SECOND / 2, || vec![action.clone()]).await;
     assert!(bench.api.events().is_empty(), "it may be stowplan's own");
     bench.plan_for(SECOND * 60, || vec![action.clone()]).await;
@@ -414,6 +416,79 @@ async fn a_taken_name_is_an_event_and_is_retried_with_growing_pauses() {
     let [note] = &notes[..] else { panic!("{notes:?}") };
     assert!(note.starts_with("widget p cannot be made: "), "{note}");
     assert!(note.contains("is not stowplan's"), "{note}");
+}
+
+/// After the first AlreadyExists the object may be stowplan's own; after a lost answer, too.
+#[tokio::test(start_paused = true)]
+async fn actions_are_carried_out_instead_of_a_creation_that_is_refused_for_certain() {
+    for (code, reason, after) in
+        [(403, "Forbidden", 1), (422, "Invalid", 1), (409, "AlreadyExists", 2), (500, "Other", 0)]
+    {
+        // The number of creations before the other action.
+        let (creations, before) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (count, found) = (Arc::clone(&creations), Arc::clone(&before));
+        let mut bench = bench(move |call| match call.method.as_str() {
+            "POST" => {
+                count.fetch_add(1, Ordering::SeqCst);
+                Reply::status(code, reason)
+            }
+            _ => {
+                let count = count.load(Ordering::SeqCst);
+                let _ = found.compare_exchange(0, count, Ordering::SeqCst, Ordering::SeqCst);
+                written("n1")
+            }
+        });
+        bench.plan_for(30 * SECOND, || vec![awaited_creation(&[label("n1", "y")])]).await;
+        assert!(creations.load(Ordering::SeqCst) > 2, "{code}");
+        assert_eq!(before.load(Ordering::SeqCst), after, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_creation_is_tried_again_and_further_actions_do_not_wait_for_that() {
+    let mut creations = 0;
+    let mut bench = bench(move |call| match call.method.as_str() {
+        "POST" => {
+            creations += 1;
+            if creations < 3 {
+                Reply::status(403, "Forbidden")
+            } else {
+                Reply::json(201, &json!({}))
+            }
+        }
+        _ => written(call.path.trim_start_matches("/api/v1/nodes/")),
+    });
+    let counts = |bench: &Bench| (bench.sent("POST").len(), bench.sent("PATCH").len());
+    let plan = |nodes: &[&str]| {
+        let instead: Vec<_> = nodes.iter().map(|node| label(node, "y")).collect();
+        vec![awaited_creation(&instead)]
+    };
+    bench.carry_out(plan(&["n1"])).await;
+    assert_eq!(counts(&bench), (1, 0));
+    bench.carry_out(plan(&["n1"])).await;
+    // The View shows that.
+    bench.executor.take(plan(&[]));
+    assert!(!bench.executor.has_waiting());
+    bench.carry_out(plan(&["n2"])).await;
+    assert_eq!(counts(&bench), (1, 2), "in the same pause");
+    bench.plan_for(20 * SECOND, || plan(&[])).await;
+    assert!(counts(&bench).0 > 2, "{:?}", counts(&bench));
+    // The last one succeeded.
+    bench.executor.take(plan(&["n3"]));
+    assert!(!bench.executor.has_waiting());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_instead_of_another_is_paused_and_gives_way_like_any() {
+    let mut bench = bench(|_| Reply::status(403, "Forbidden"));
+    bench.plan_for(60 * SECOND, || vec![awaited_creation(&[label("n1", "y")])]).await;
+    let tried = bench.sent("PATCH").len();
+    assert!((5..=7).contains(&tried), "{tried}");
+    // The plan's own action for the object is another one.
+    let own = || vec![awaited_creation(&[label("n1", "y")]), label("n1", "own")];
+    bench.plan_for(60 * SECOND, own).await;
+    let patches = bench.sent("PATCH").split_off(tried);
+    assert!(!patches.is_empty() && patches.iter().all(|call| call.body[1]["value"] == "own"));
 }
 
 /// Removes these labels from a node, unless a listed widget names both node and label.

@@ -235,8 +235,13 @@ impl Blueprint<'_> {
         // No preference for nodes without others: an autoscaler would make a node for each placeholder. What
         // they request spreads them.
         if self.isolated {
+            // Members that run without the placeholder have its labels.
+            let own = json!({"key": INSTANCE, "operator": "NotIn", "values": [*self.name.name]});
             let mut others = json!({
-                "labelSelector": {"matchLabels": {COMPONENT: COMPONENT_VALUE}},
+                "labelSelector": {
+                    "matchLabels": {COMPONENT: COMPONENT_VALUE},
+                    "matchExpressions": [own],
+                },
                 "topologyKey": HOSTNAME,
             });
             if self.isolation_scope == IsolationScope::Cluster {

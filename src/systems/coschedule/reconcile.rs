@@ -35,7 +35,7 @@ use crate::systems::plan::{Action, Plan, Refusal, Target, Write};
 use crate::systems::policy::Policy;
 use crate::view::resource::STATEFUL_SET;
 use crate::view::{Name, View};
-use carry_out::{PlanBuilder, with_task_runs};
+use carry_out::{PlanBuilder, target_of_run, with_task_runs};
 pub(crate) use demand::joining;
 use desired::{Desired, Sources};
 use gc::Fate;
@@ -198,10 +198,21 @@ impl PlanBuilder<'_, '_> {
         };
         let plan = blueprint.first_plan(only, room);
         let document = blueprint.document(&plan, &self.facts.policy.coschedule.placeholder);
+        let (instead, is_needed) = self.let_in(blueprint, &waiting, plan.only.as_deref());
+        let but = match is_needed {
+            true => {
+                ", but for those that mount a claim which it would make, or have their own label app.kubernetes.io/component or app.kubernetes.io/instance"
+            }
+            false => "",
+        };
         let refusal = Refusal {
             reason: reason::PLACEHOLDER_NOT_MADE,
-            note: format!("placeholder {} cannot be created", blueprint.name.name),
-            waiting: with_task_runs(&waiting).collect(),
+            note: format!(
+                "StatefulSet {}, the placeholder of the group, cannot be created: no node is kept for the group, and its pods run beside each other without it{but}; the API server says",
+                blueprint.name.name
+            ),
+            waiting: target_of_run(*run).into_iter().chain(with_task_runs(&waiting)).collect(),
+            instead,
         };
         let target = Target::new(STATEFUL_SET, &blueprint.name, "");
         self.act(Action::new(target, Write::Create(document), Vec::new()).with_refusal(refusal));

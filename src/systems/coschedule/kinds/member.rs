@@ -13,7 +13,9 @@ use crate::kubernetes::{
     AboveNodeTerms, affinity, annotation, controller, gates, is_created_again, is_finished, label,
     node_name, required_node_terms, required_pod_terms, scheduled_since,
 };
-use crate::systems::coschedule::keys::{ASSISTANT, GATE, GROUP, INSTANCE, MEMBER};
+use crate::systems::coschedule::keys::{
+    ASSISTANT, COMPONENT, COMPONENT_VALUE, GATE, GROUP, INSTANCE, MEMBER,
+};
 use crate::systems::exclusion::{IGNORE, is_opted_out};
 use crate::systems::wake::woken;
 use crate::view::index::Sets;
@@ -51,8 +53,11 @@ pub(crate) struct MemberDetails {
     /// Whether it has the required pod affinity to its placeholder, or to the other members. Then a node that
     /// it requires by name was requested by its author.
     pub follows: bool,
-    /// Whether it has that to the other members, and needs no placeholder.
+    /// Whether the pod affinity selects the member itself, so that it runs beside the other members, and needs no
+    /// placeholder.
     pub is_beside_others: bool,
+    /// Whether it has a label of a placeholder's pod with a value of its author's own.
+    pub is_labelled: bool,
     /// Whether Tekton's own affinity assistant places it.
     pub assisted: bool,
     /// Whether its label [`IGNORE`] opts it out: stowplan does not change it.
@@ -105,8 +110,11 @@ impl Member {
         if member.placeholder.is_none() && member.group.is_none() && member.task_run.is_none() {
             return None;
         }
-        let has_term =
-            |key| member.placeholder.as_deref().is_some_and(|of| requires_label(pod, key, of));
+        let placeholder = member.placeholder.as_deref();
+        let has_term = |key| placeholder.is_some_and(|of| requires_label(pod, key, of));
+        let of_placeholder = [(COMPONENT, Some(COMPONENT_VALUE)), (INSTANCE, placeholder)];
+        let has = |(key, value): (&str, Option<&str>)| label(metadata, key) == value;
+        let is_other = |of: (&str, Option<&str>)| label(metadata, of.0).is_some() && !has(of);
         let details = (scope == Scope::Controller).then(|| {
             Box::new(MemberDetails {
                 assisted: annotation(metadata, ASSISTANT).is_some(),
@@ -115,7 +123,9 @@ impl Member {
                 created_again: is_created_again(metadata),
                 runs_for_ever: runs_for_ever(metadata),
                 follows: has_term(INSTANCE) || has_term(MEMBER),
-                is_beside_others: has_term(MEMBER),
+                is_beside_others: has_term(MEMBER)
+                    || has_term(INSTANCE) && of_placeholder.into_iter().all(has),
+                is_labelled: of_placeholder.into_iter().any(is_other),
                 ..MemberDetails::read(pod)
             })
         });

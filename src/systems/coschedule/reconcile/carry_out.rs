@@ -89,8 +89,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         why: &Why,
     ) {
         let event = Event { warning: true, reason: why.reason(), note: why.to_string() };
-        let run = run.map(|(name, run)| Target::new(PIPELINE_RUN, name, &run.identity.uid));
-        for target in run.into_iter().chain(with_task_runs(waiting)) {
+        for target in target_of_run(run).into_iter().chain(with_task_runs(waiting)) {
             self.report(target, event.clone());
         }
     }
@@ -169,6 +168,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                     reason: reason::ROOM_NOT_CHANGED,
                     note: note.to_owned(),
                     waiting: vec![target.clone()],
+                    instead: Vec::new(),
                 };
                 let write = Write::Part("resize", operations);
                 let action = Action::new(target, write, Vec::new()).with_volatile(TIMES);
@@ -301,6 +301,10 @@ fn template(state: &State<'_>, plan: &PodPlan, requests: &Requests) -> Vec<Patch
     ];
     operations.extend(affinity.map(|affinity| at(&["spec", "affinity"], affinity)));
     operations
+}
+
+pub(super) fn target_of_run(run: Option<(&Name, &PipelineRun)>) -> Option<Target> {
+    run.map(|(name, run)| Target::new(PIPELINE_RUN, name, &run.identity.uid))
 }
 
 /// Pods, each with the TaskRun that created it.

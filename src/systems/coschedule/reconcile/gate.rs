@@ -1,11 +1,13 @@
 //! Removes the scheduling gates of members. They wait until their placeholder has a node, and those that
-//! cannot follow it by pod affinity then require that node by name.
+//! cannot follow it by pod affinity then require that node by name. Where the API server refuses the placeholder,
+//! they run without it.
 //!
 //! While a pod is gated, the API server allows requirements to be added to its required node terms.
 //! So one patch adds them and removes the gate. It tests the version of the pod, because the indexes
 //! of the gate and of the terms are those of that version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::iter;
 
 use json_patch::PatchOperation;
 use serde_json::json;
@@ -13,10 +15,12 @@ use serde_json::json;
 use super::carry_out::PlanBuilder;
 use super::desired::Desired;
 use super::reason;
-use crate::systems::coschedule::keys::GATE;
+use crate::systems::coschedule::keys::{COMPONENT, COMPONENT_VALUE, GATE, INSTANCE, provisioned};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
-use crate::systems::plan::operation::{remove_gate, require_nodes};
+use crate::systems::coschedule::placeholder::Blueprint;
+use crate::systems::fit;
+use crate::systems::plan::operation::{add, remove_gate, require_nodes, test_uid};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::view::Name;
 use crate::view::resource::POD;
@@ -31,12 +35,55 @@ impl PlanBuilder<'_, '_> {
         node: Option<&str>,
         events: Vec<Event>,
     ) {
-        let Some(details) = &member.details else { return };
-        let Some(gate) = details.gate.filter(|_| !member.identity.deleting) else { return };
-        let bound = node.into_iter().flat_map(|node| bind(details, node));
-        let operations = remove_gate(&member.identity, gate, GATE, bound);
-        let target = Target::new(POD, name, &member.identity.uid);
-        self.act(Action::new(target, Write::Patch(operations), events));
+        if let Some(action) = ungate(name, member, node, None) {
+            self.act(Action { events, ..action });
+        }
+    }
+
+    /// Returns the actions that let the waiting members of a group run without its placeholder, which would have been
+    /// on the node `only`, if given; and whether some need it all the same. The first of them runs where the
+    /// scheduler likes, the others beside it: by their pod affinity, or else by the node's name.
+    pub(super) fn let_in(
+        &self,
+        blueprint: &Blueprint<'_>,
+        waiting: &[(&Name, &Member)],
+        only: Option<&str>,
+    ) -> (Vec<Action>, bool) {
+        let (view, own) = (self.view(), &*blueprint.name.name);
+        let made = blueprint.templates.iter().map(|(claim, _)| provisioned(claim, own));
+        let made: HashSet<String> = made.collect();
+        let running = view.members_of(&blueprint.name).filter_map(|(_, member)| member.place());
+        let beside = running.min();
+        let is_open = |node: &str, details: &MemberDetails| {
+            let node = view.node(node).and_then(|node| node.details.as_deref());
+            node.is_some_and(|of| of.ready && fit::closed_by(of, &details.tolerations).is_none())
+        };
+        let waiting = waiting.iter();
+        let waiting = waiting.filter_map(|(name, of)| Some((*name, *of, of.details.as_deref()?)));
+        let mut waiting: Vec<_> = waiting.collect();
+        waiting.sort_unstable_by_key(|(name, _, details)| (!details.follows, *name));
+        let mut has_first = beside.is_some() || waiting.iter().any(|(.., of)| of.gate.is_none());
+        let (mut actions, mut is_needed) = (Vec::new(), false);
+        for (name, member, details) in waiting {
+            let mounts_made = details.claims.iter().any(|claim| made.contains(&**claim));
+            // A controller may know the pod by these labels, but Tekton does not.
+            let keeps_labels = details.follows && details.is_labelled && member.task_run.is_none();
+            if mounts_made || keeps_labels {
+                is_needed = true;
+                continue;
+            }
+            let node = if details.follows { only } else { only.or(beside) };
+            let is_next = match node {
+                Some(node) => is_open(node, details),
+                None => details.follows || !has_first,
+            };
+            if is_next {
+                let stands_for = details.follows.then_some(own);
+                actions.extend(ungate(name, member, node, stands_for));
+                has_first = true;
+            }
+        }
+        (actions, is_needed)
     }
 
     /// Removes the gates of members whose placeholder neither exists nor will be created.
@@ -63,6 +110,30 @@ impl PlanBuilder<'_, '_> {
             self.lift(name, member, None, vec![event]);
         }
     }
+}
+
+/// Removes the gate of a member, which then requires `node`, if given. With the labels of the pod of the placeholder
+/// `stands_for`, the member's own pod affinity selects the member itself. `None`: there is nothing to change.
+fn ungate(
+    name: &Name,
+    member: &Member,
+    node: Option<&str>,
+    stands_for: Option<&str>,
+) -> Option<Action> {
+    let details = member.details.as_deref().filter(|_| !member.identity.deleting)?;
+    let label = |key: &str, value: &str| add(&["metadata", "labels", key], value);
+    let labels = stands_for.filter(|_| !details.is_beside_others).into_iter();
+    let labels = labels.flat_map(|own| [label(COMPONENT, COMPONENT_VALUE), label(INSTANCE, own)]);
+    let operations = match details.gate {
+        Some(gate) => {
+            let bound = node.into_iter().flat_map(|node| bind(details, node));
+            remove_gate(&member.identity, gate, GATE, bound.chain(labels))
+        }
+        // It was admitted while no controller led.
+        None => iter::once(test_uid(&member.identity.uid)).chain(labels).collect(),
+    };
+    let target = Target::new(POD, name, &member.identity.uid);
+    (operations.len() > 1).then(|| Action::new(target, Write::Patch(operations), Vec::new()))
 }
 
 /// The operations that add the node to every required term.

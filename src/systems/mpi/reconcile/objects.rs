@@ -296,5 +296,7 @@ fn refusal(cluster: &Cluster<'_>, kind: &str, name: &Name) -> Refusal {
             name.name
         ),
         waiting,
+        // Without the object no worker could be reached.
+        instead: Vec::new(),
     }
 }

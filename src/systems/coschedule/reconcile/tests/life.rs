@@ -72,6 +72,84 @@ fn a_mode_of_the_namespace_that_is_none_is_reported_and_does_not_count() {
     assert_eq!(world.reported(PIPELINE_RUN, "run"), ["InvalidMode"]);
 }
 
+/// A quota of StatefulSets, or a policy about them.
+#[test]
+fn the_members_of_a_refused_placeholder_run_on_one_node_without_it() {
+    let mut world = World::with_run(&["n1", "n2"]);
+    world.forbidden.push("StatefulSet");
+    world.member("a", "run", 100).member("b", "run", 100).settle(SOON).expect("a:n1 b:n1");
+    assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_NOT_MADE]);
+    assert_eq!(world.reported(POD, "a"), [reason::PLACEHOLDER_NOT_MADE]);
+    // The next task waits behind its gate for a moment.
+    world.finish("a").member("c", "run", 100).settle(SOON).expect("c:n1");
+    world.finish("b").finish("c");
+    world.cordon("n1", true).member("d", "run", 100).expect_stays("d:n2");
+
+    // Once it can be created, the placeholder joins them, and members follow it as ever.
+    world.cordon("n1", false).forbidden.clear();
+    world.member("e", "run", 100).settle(SOON).expect("d:n2 e:n2 run:n2");
+    let labels = &world.get("Pod", "e")["metadata"]["labels"];
+    assert!(labels[keys::INSTANCE].is_null(), "{labels}");
+    world.finish("d").finish("e").end("run").settle(LONG);
+    assert_eq!(world.count("StatefulSet"), 0);
+}
+
+/// Its anti-affinity selects the label that they have as well.
+#[test]
+fn an_isolated_placeholder_joins_members_that_run_without_it() {
+    let mut world = World::with_run(&["n1", "n2"]);
+    world.namespace_mode("isolate-pipelinerun");
+    world.forbidden.push("StatefulSet");
+    world.member("a", "run", 100).settle(SOON).expect("a:n1");
+    world.forbidden.clear();
+    // Another run keeps away from them.
+    world.claim("other").run("later", &["other"], &[]).member("z", "later", 100);
+    world.member("b", "run", 100).settle(SOON).expect("a:n1 run:n1 b:n1 later:n2 z:n2");
+}
+
+/// One at a time, because nothing else shows where the first will be.
+#[test]
+fn members_that_are_bound_by_name_go_where_the_first_is_if_the_placeholder_is_refused() {
+    let mut world = World::with_run(&["n1", "n2"]);
+    world.forbidden.push("StatefulSet");
+    world.gated("a", "run").gated("b", "run").settle(SOON).expect("a:n1 b:n1");
+    let gates = world.writes.iter().filter(|write| *write == "patch Pod b").count();
+    assert_eq!(gates, 1);
+    // On a closed node it would wait for ever.
+    world.cordon("n1", true).gated("c", "run").settle(LONG).expect("c:");
+    world.finish("a").finish("b").settle(SOON).expect("c:n2");
+}
+
+#[test]
+fn a_refused_placeholder_lets_in_only_those_that_can_run_without_it() {
+    let other = json!({"metadata": {"labels": {keys::INSTANCE: "shop"}}});
+    let mut world = World::new(&["n1"]);
+    world.forbidden.push("StatefulSet");
+    // A ReplicaSet may know its pods by the label, and would replace one that has lost it.
+    world.native("a", "g").change("Pod", "a", other.clone()).expect_stays("a:");
+    // Tekton does not.
+    world.claim("c").run("run", &["c"], &[]).member("b", "run", 100).change("Pod", "b", other);
+    world.settle(SOON).expect("b:n1");
+    // Only the StatefulSet makes the claim.
+    world.policy.coschedule.volumes = Volumes::Provision;
+    world.run("made", &[], &["t"]);
+    let (claim, placeholder) = (world.own_claim(), world.placeholder("made"));
+    world.class(keys::PARKED).member("d", "made", 100);
+    world.mount("d", &keys::provisioned(&claim, &placeholder)).expect_stays("d:");
+    assert!(world.events.iter().any(|(_, event)| event.note.contains("but for those")));
+}
+
+/// The groups that a refused creation does not concern.
+#[test]
+fn members_that_wait_for_leaders_stay_behind_their_gates() {
+    let mut world = World::with_run(&["n1", "n2"]);
+    world.member("a", "run", 100).settle(SOON).expect("run:n1").evict("run");
+    world.cordon("n1", true).cordon("n2", true);
+    world.forbidden.push("StatefulSet");
+    world.run("later", &["c"], &[]).member("z", "later", 100).expect_stays("z:");
+    world.expect_events(PIPELINE_RUN, "later", &[reason::SHARED_CLAIM]);
+}
+
 /// By kube-downscaler, or by hand.
 #[test]
 fn the_size_of_a_placeholder_is_restored() {

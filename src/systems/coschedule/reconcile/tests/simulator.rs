@@ -456,6 +456,12 @@ impl World {
         self
     }
 
+    /// Checks that pods are where they are, however long it takes.
+    #[track_caller]
+    pub(super) fn expect_stays(&mut self, places: &str) -> &mut Self {
+        self.settle(LONG).expect(places)
+    }
+
     /// How often pods were deleted.
     pub(super) fn deletions(&self) -> usize {
         self.writes.iter().filter(|write| write.starts_with("delete Pod")).count()
@@ -520,7 +526,9 @@ impl World {
         for written in &self.simulation.writes[self.writes.len()..] {
             let target = &written.target;
             self.writes.push(format!("{} {} {}", written.verb, target.resource, target.name));
-            let is_refused = written.verb == "resize" && !self.simulation.resizes;
+            let kind = written.target.resource.kind;
+            let is_refused = written.verb == "resize" && !self.simulation.resizes
+                || written.verb == "create" && self.simulation.forbidden.contains(&kind);
             assert_eq!(written.outcome == Outcome::Done, !is_refused, "{written:?}");
         }
         for (target, event) in &self.simulation.events {
