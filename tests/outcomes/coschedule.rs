@@ -42,6 +42,7 @@ use testbed::volumes::Volumes;
 pub(crate) const CASES: &[Case] = cases! { coschedule,
     troubles:
         a_quota_forbids_the_placeholder, a_placeholder_is_orphaned,
+        a_statefulset_is_admitted_later, a_quota_forbids_the_statefulset,
         a_group_without_a_placeholder_runs_without_it, a_placeholder_steps_aside_for_a_quota;
     moves:
         a_cordoned_node_is_left, a_tainted_node_is_left, a_node_that_is_not_ready_is_left,

@@ -58,6 +58,58 @@ pub(crate) async fn a_quota_forbids_the_placeholder(world: Arc<World>) -> Result
     space.cleared(&[]).await
 }
 
+/// A quota that admits no StatefulSet at all, and is in force.
+async fn keep_statefulsets_out(space: &Space) -> Result<()> {
+    limit(space, json!({"count/statefulsets.apps": "0"})).await?;
+    let counted = async || Ok(space.get("resourcequota quota").await?["status"]["used"].take());
+    let is_counted = |used: &Value| used["count/statefulsets.apps"] == "0";
+    settled("the quota to be in force", counted, is_counted).await.map(drop)
+}
+
+/// There is no object that could tell the webhook.
+pub(crate) async fn a_quota_forbids_the_statefulset(world: Arc<World>) -> Result<()> {
+    let (space, lab) = Lab::in_space(&world, "sets", &ZONES).await?;
+    keep_statefulsets_out(&space).await?;
+    let tasks = [
+        held(task("one", &[], &["source"])),
+        held(task("two", &[], &["source"])),
+        task("three", &["one", "two"], &["source"]),
+    ];
+    space.created(&lab.run("ci", &[template("source", WAITING)], &tasks)).await?;
+    let why = ["PipelineRun/ci", "PlaceholderNotMade", "exceeded quota", "beside each other"];
+    space.expect_event(&why).await?;
+    for pod in ["ci-one-pod", "ci-two-pod"] {
+        space.in_phase(pod, "Running").await?;
+        space.expect_event(&[&format!("Pod/{pod}"), "PlaceholderNotMade"]).await?;
+    }
+    let check = space.stowplan("check pipelinerun/ci", "").await?;
+    ensure!(check.out.contains("its pods run without it"), "{}{}", check.out, check.err);
+    for pod in ["ci-one-pod", "ci-two-pod"] {
+        space.let_end(pod).await?;
+    }
+    space.ran("ci").await?;
+    same(&space.placeholders().await?.len(), &0)?;
+    space.cleared(&[]).await
+}
+
+/// The quota is raised while a member runs without its placeholder.
+pub(crate) async fn a_statefulset_is_admitted_later(world: Arc<World>) -> Result<()> {
+    let (space, lab) = Lab::in_space(&world, "later", &ZONES).await?;
+    keep_statefulsets_out(&space).await?;
+    let tasks = [held(task("one", &[], &["source"])), held(task("two", &["one"], &["source"]))];
+    space.created(&lab.run("ci", &[template("source", WAITING)], &tasks)).await?;
+    let first = node(&space.in_phase("ci-one-pod", "Running").await?);
+    space.kubectl("delete resourcequota quota").await?;
+    // The controller tries again within minutes.
+    let nodes = async || Ok(space.placeholder_pods().await?.iter().map(node).collect::<Vec<_>>());
+    let joins = |nodes: &Vec<Option<String>>| *nodes == [first.clone()];
+    settled("the placeholder to join the member that runs", nodes, joins).await?;
+    space.let_end("ci-one-pod").await?;
+    space.let_end("ci-two-pod").await?;
+    space.ran("ci").await?;
+    space.cleared(&[]).await
+}
+
 /// Its pods would run without stowplan, so they do not wait for ever. The policy's `repair` is
 /// `report`.
 pub(crate) async fn a_group_without_a_placeholder_runs_without_it(world: Arc<World>) -> Result<()> {
