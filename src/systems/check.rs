@@ -11,6 +11,7 @@ pub(crate) mod closed;
 pub(crate) mod cluster;
 pub(crate) mod gates;
 pub(crate) mod installation;
+pub(crate) mod warnings;
 pub(crate) mod words;
 
 use std::collections::BTreeSet;

@@ -22,6 +22,7 @@ use crate::kubernetes::{OTHER_DENIAL, is_missing_right};
 use crate::systems::TABLES;
 use crate::systems::check::autoscaler::COMPONENTS;
 use crate::systems::check::cluster::FAILED_CREATE;
+use crate::systems::check::warnings::CONTROLLER;
 use crate::view::resource::{NODE, POD};
 use crate::view::table::{Definition, Watch};
 use crate::view::{Kind, Object, Scope, TableType, View};
@@ -341,21 +342,21 @@ impl Lists {
         Unlisted { plural, error: Problem::Request(error), server: self.server.clone() }
     }
 
-    /// Lists the events of autoscalers about pods, and those about pods that could not be created. Without the
-    /// right there are none, and a warning.
+    /// Lists the events of autoscalers about pods, the warnings of stowplan, and the events about pods that could
+    /// not be created. Without the right there are none, and a warning.
     pub(super) async fn list_events(&mut self) -> Result<Vec<core::Event>, Unlisted> {
         let api: Api<core::Event> = match self.all {
             true => Api::all(self.client.clone()),
             false => Api::namespaced(self.client.clone(), &self.namespace),
         };
         let mut events = Vec::new();
-        let of_autoscalers =
-            COMPONENTS.map(|component| format!("involvedObject.kind=Pod,source={component}"));
-        for fields in of_autoscalers.into_iter().chain([format!("reason={FAILED_CREATE}")]) {
+        let of_autoscalers = COMPONENTS.map(|of| format!("involvedObject.kind=Pod,source={of}"));
+        let others =
+            [format!("type=Warning,source={CONTROLLER}"), format!("reason={FAILED_CREATE}")];
+        for fields in of_autoscalers.into_iter().chain(others) {
             let wanted = ListParams::default().fields(&fields);
             let listed = self.list_pages(&api, "events", wanted).await;
-            let without =
-                "what autoscalers say, and why pods could not be created earlier, is not known";
+            let without = "what autoscalers say, and what was refused, is not known";
             let listed = self.unless_forbidden(listed, without)?;
             events.extend(listed.into_iter().flatten());
         }

@@ -21,14 +21,6 @@ pub(crate) struct Autoscalers {
     last: HashMap<Name, Statement>,
 }
 
-/// When an event was last seen.
-pub(super) fn latest(event: &Event) -> Option<Timestamp> {
-    let in_series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
-    let times = [in_series.map(|time| time.0), event.event_time.as_ref().map(|time| time.0)];
-    let at = event.last_timestamp.as_ref().map(|time| time.0);
-    times.into_iter().flatten().chain(at).max()
-}
-
 /// An event about a pod.
 #[derive(Debug)]
 struct Statement {
@@ -41,11 +33,9 @@ struct Statement {
 impl Autoscalers {
     /// Adds an event, if an autoscaler has written it about a pod.
     pub(crate) fn add(&mut self, event: Event) {
-        let at = latest(&event);
+        let component = COMPONENTS.into_iter().find(|component| *component == source(&event));
+        let at = time(&event);
         let pod = event.involved_object;
-        let source = event.source.and_then(|source| source.component);
-        let source = source.or(event.reporting_component).unwrap_or_default();
-        let component = COMPONENTS.into_iter().find(|component| *component == source);
         let (Some(component), Some("Pod")) = (component, pod.kind.as_deref()) else { return };
         let name =
             Name::new(pod.namespace.as_deref().unwrap_or("default"), &pod.name.unwrap_or_default());
@@ -80,4 +70,17 @@ impl Autoscalers {
         };
         !self.last.is_empty() || view.nodes().any(|(_, node)| is_of_karpenter(node))
     }
+}
+
+/// Returns the component that has written an event.
+pub(super) fn source(event: &Event) -> &str {
+    let source = event.source.as_ref().and_then(|source| source.component.as_deref());
+    source.filter(|of| !of.is_empty()).or(event.reporting_component.as_deref()).unwrap_or_default()
+}
+
+/// Returns when an event has happened last.
+pub(super) fn time(event: &Event) -> Option<Timestamp> {
+    let in_series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    let times = [in_series, event.event_time.as_ref()].into_iter().flatten().map(|time| time.0);
+    times.chain(event.last_timestamp.as_ref().map(|time| time.0)).max()
 }

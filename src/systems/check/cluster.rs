@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 
-use super::autoscaler::{Autoscalers, latest};
+use super::autoscaler::{Autoscalers, time};
+use super::warnings::Warnings;
 use crate::kubernetes::{is_finished, node_name};
 use crate::systems;
 use crate::systems::fit::{self, Candidate, Check, Obstacle, Question};
@@ -24,6 +25,7 @@ pub(crate) struct Cluster {
     pub(crate) autoscalers: Autoscalers,
     /// Why pods of workloads were last not created, by kind and name.
     not_created: HashMap<(String, Name), NotCreated>,
+    pub(crate) warnings: Warnings,
 }
 
 /// An event of a controller that could not create a pod.
@@ -57,10 +59,11 @@ impl Cluster {
 
     /// Adds an event, if it says why a pod waits or does not exist.
     pub(crate) fn add_event(&mut self, event: Event) {
+        self.warnings.add(&event);
         if event.reason.as_deref() != Some(FAILED_CREATE) {
             return self.autoscalers.add(event);
         }
-        let at = latest(&event);
+        let at = time(&event);
         let workload = event.involved_object;
         let namespace = workload.namespace.as_deref().unwrap_or("default");
         let name = Name::new(namespace, &workload.name.unwrap_or_default());

@@ -25,7 +25,7 @@ use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::{FIRST, Placeholder};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::CoscheduleMode;
-use crate::systems::coschedule::reconcile::{self, Explained, read_time};
+use crate::systems::coschedule::reconcile::{self, Explained, read_time, reason};
 use crate::systems::coschedule::{mode, volumes};
 use crate::systems::fit::{PodNeeds, Volumes};
 use crate::view::Name;
@@ -150,7 +150,16 @@ impl<'c> Facts<'c> {
     /// Reports that the placeholder should exist and does not. Its controller writes events about
     /// the object `kind` `name`.
     pub(super) fn report_missing(&self, diagnosis: &mut Diagnosis, kind: &str, name: &str) {
-        if self.cluster.knows("StatefulSet") {
+        let refused = self.cluster.warnings.naming(self.name, reason::PLACEHOLDER_NOT_MADE);
+        if let Some(refused) = refused {
+            diagnosis.report(
+                format!("it does not exist: {refused}"),
+                format!(
+                    "remove what the API server names, such as a quota (`kubectl describe resourcequota -n {}`); stowplan tries again at least every 5 minutes",
+                    self.name.namespace
+                ),
+            );
+        } else if self.cluster.knows("StatefulSet") {
             diagnosis.report(
                 "it does not exist: the controller has not created it, or may not",
                 format!(

@@ -127,8 +127,9 @@ impl<'v> Facts<'v> {
                     "{leader}, and runs are isolated: this one starts when that one has ended"
                 ));
             }
-            let pod = self.view.placeholder_pod(&leader.placeholder);
-            match pod.and_then(PlaceholderPod::place) {
+            let placeholder = &leader.placeholder;
+            let place = self.view.placeholder_pod(placeholder).and_then(PlaceholderPod::place);
+            match place.or_else(|| self.node_without_placeholder(placeholder)) {
                 Some(node) => {
                     places.entry(node).or_insert_with(|| format!("{leader} on node {node}"));
                 }
@@ -152,6 +153,12 @@ impl<'v> Facts<'v> {
                 wait(format!("{one}, and {other}: the group starts when they are on one node"))
             }
         }
+    }
+
+    /// The node of members that run although their placeholder does not exist: the API server may refuse it.
+    fn node_without_placeholder(&self, placeholder: &Name) -> Option<&'v str> {
+        let members = self.view.members_of(placeholder).filter_map(|(_, of)| of.place());
+        members.min().filter(|_| self.view.placeholder(placeholder).is_none())
     }
 
     /// The pods outside of a group that mount one of its claims, with their nodes and the claims, and whether

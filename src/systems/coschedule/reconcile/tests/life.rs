@@ -139,6 +139,18 @@ fn a_refused_placeholder_lets_in_only_those_that_can_run_without_it() {
     assert!(world.events.iter().any(|(_, event)| event.note.contains("but for those")));
 }
 
+#[test]
+fn groups_that_share_a_claim_share_a_node_without_placeholders() {
+    let mut world = World::with_run(&["n1", "n2"]);
+    world.forbidden.push("StatefulSet");
+    world.run("later", &["c"], &[]).member("a", "run", 100).settle(SOON).expect("a:n1");
+    world.member("z", "later", 100).settle(SOON).expect("a:n1 z:n1");
+    // By the node's name: its own pod affinity would let it run on any.
+    assert!(world.get("Pod", "z")["spec"].to_string().contains("metadata.name"));
+    world.forbidden.clear();
+    world.member("y", "later", 100).settle(SOON).expect("run:n1 later:n1 y:n1");
+}
+
 /// The groups that a refused creation does not concern.
 #[test]
 fn members_that_wait_for_leaders_stay_behind_their_gates() {
