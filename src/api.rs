@@ -2,6 +2,7 @@
 //! folders of their systems; `systems` lists the CustomResourceDefinitions.
 
 pub mod condition;
+pub(crate) mod rules;
 
 /// The API group of stowplan's objects.
 pub(crate) const GROUP: &str = "stowplan.dev";

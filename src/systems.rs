@@ -32,6 +32,7 @@ pub(crate) use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 
+use crate::api::rules::Rule;
 use crate::placement::claim::Claim;
 use crate::placement::intent::Intent;
 use crate::placement::object::Metadata;
@@ -353,6 +354,11 @@ pub(crate) fn definitions() -> Vec<CustomResourceDefinition> {
         host_pool::definition(streams::api::HostPool::crd()),
         streams_job::definition(streams::api::StreamsJob::crd()),
     ]
+}
+
+/// The rules of the definitions.
+pub(crate) fn rules() -> impl Iterator<Item = &'static Rule> {
+    [host_pool::RULES, streams_job::RULES, streams_job::HOST_RULES].into_iter().flatten()
 }
 
 #[cfg(test)]

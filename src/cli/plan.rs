@@ -4,7 +4,7 @@
 //! review of that pod, and the decision on the review comes from the same
 //! [`decide`](crate::admission::decide) as in the webhook.
 
-mod fields;
+mod definition;
 mod patch;
 mod planner;
 pub(super) mod settle;

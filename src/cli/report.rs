@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::input::Item;
 use super::page::{BAD, DOUBT, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names};
+use super::template;
 use crate::admission::{Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
 use crate::systems::exclusion::IGNORE;
@@ -32,9 +33,35 @@ pub(super) struct Planned<'d> {
     pub(super) document: usize,
     /// The path to the template in an object whose controller is not played; empty: none was found.
     pub(super) unplayed: Option<String>,
+    /// The claim that is planned, of those that a StatefulSet creates; `None`: a pod is.
+    pub(super) claim: Option<String>,
 }
 
-impl Planned<'_> {
+impl<'d> Planned<'d> {
+    /// The plan of an object with this decision, and nothing beside it. `None`: the object has no name.
+    pub(super) fn new(
+        document: usize,
+        item: &Item<'d>,
+        namespace: String,
+        decision: Decision,
+    ) -> Option<Self> {
+        let (name, _) = template::name(item.value)?;
+        Some(Self {
+            item: item.clone(),
+            namespace,
+            name: name.to_owned(),
+            decision,
+            patch: Vec::new(),
+            preview: Preview::default(),
+            misplaced: Vec::new(),
+            hint: None,
+            withheld: None,
+            document,
+            unplayed: None,
+            claim: None,
+        })
+    }
+
     /// Whether the webhook's answer is not known: the controller may add what is missing.
     pub(super) fn is_unknown(&self) -> bool {
         let is_answered = !matches!(self.decision, Decision::Refuse(_));
@@ -93,6 +120,9 @@ struct Entry<'p> {
     /// The path to the template, in an object whose controller is not played.
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<&'p str>,
+    /// The claim, of those that a StatefulSet creates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claim: Option<&'p str>,
     /// Why the answer is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown: Option<String>,
@@ -157,6 +187,7 @@ fn build_entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
         findings: findings.collect(),
         waits: planned.preview.waits.as_deref(),
         template: planned.unplayed.as_deref().filter(|path| !path.is_empty()),
+        claim: planned.claim.as_deref(),
         unknown: planned.doubt().filter(|_| planned.is_unknown()),
         fields: &planned.preview.fields,
     }
@@ -421,7 +452,11 @@ fn counts(planned: &[Planned<'_>], others: usize) -> String {
 /// Names an object, or several of its kind.
 fn object(planned: &Planned<'_>, names: &str) -> String {
     let object = format!("{} {}/{names}", planned.item.kind, planned.namespace);
-    planned.path().map_or(object.clone(), |path| format!("{object}, {path}"))
+    match (&planned.claim, planned.path()) {
+        (Some(claim), _) => format!("{object}, claim {claim}"),
+        (None, Some(path)) => format!("{object}, {path}"),
+        (None, None) => object,
+    }
 }
 
 /// The message of a refusal, or of an object that is admitted but not placed.

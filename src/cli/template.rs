@@ -14,15 +14,6 @@ use crate::systems::vocabulary::find_system;
 /// Used for a uid that the API server has not assigned yet.
 const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
 
-/// The pod of an object, and where its template is.
-#[derive(Debug)]
-pub(super) struct Expanded {
-    /// The pod as the webhook would receive it, without the defaults of the API server.
-    pub(super) pod: Value,
-    /// JSON pointer from the object to the part that is patched: the object itself or its template.
-    pub(super) pointer: String,
-}
-
 /// Returns the JSON pointer to the pod, or to the template of the pods that a controller of
 /// Kubernetes makes. `None`: none of them makes pods of this kind.
 pub(super) fn find_template(item: &Item<'_>) -> Option<&'static str> {
@@ -71,12 +62,12 @@ fn find_parts(value: &Value, is: &impl Fn(&str, &Value) -> bool) -> Vec<String> 
     }
 }
 
-/// Builds the pod of `item`, which is in `namespace`; `pointer` is a result of [`find_template`] or
-/// [`find_templates`].
+/// Builds the pod of `item`, which is in `namespace`, as the webhook would receive it, without the defaults of
+/// the API server; `pointer` is a result of [`find_template`] or [`find_templates`].
 ///
 /// # Errors
 /// Why the object is invalid; the API server would refuse it.
-pub(super) fn expand(item: &Item<'_>, pointer: &str, namespace: &str) -> Result<Expanded, String> {
+pub(super) fn expand(item: &Item<'_>, pointer: &str, namespace: &str) -> Result<Value, String> {
     let Some(template) = item.value.pointer(pointer) else {
         return Err(format!("has no {}", format_pointer(pointer)));
     };
@@ -106,7 +97,7 @@ pub(super) fn expand(item: &Item<'_>, pointer: &str, namespace: &str) -> Result<
     pod.insert("metadata".to_owned(), metadata.into());
     pod.insert("apiVersion".to_owned(), "v1".into());
     pod.insert("kind".to_owned(), "Pod".into());
-    Ok(Expanded { pod: pod.into(), pointer: pointer.to_owned() })
+    Ok(pod.into())
 }
 
 /// Finds keys of stowplan in the metadata of an object that creates pods, where they have no effect:
@@ -155,11 +146,7 @@ fn add_controller_fields(
     metadata: &mut Map<String, Value>,
     pod: &mut Map<String, Value>,
 ) {
-    let name = match name(item.value) {
-        Some((name, true)) => name.to_owned(),
-        Some((prefix, false)) => format!("{prefix}00000"),
-        None => String::new(),
-    };
+    let name = name_of(item);
     let is_played = find_template(item).is_some();
     let (version, kind, owner) = match item.kind.as_str() {
         "PodTemplate" if is_played => {
@@ -174,15 +161,14 @@ fn add_controller_fields(
     let spec = item.value.get("spec");
     match kind {
         "StatefulSet" if is_played => {
-            let start =
-                spec.and_then(|spec| spec.pointer("/ordinals/start")).and_then(Value::as_u64);
-            let ordinal = start.unwrap_or_default().to_string();
-            let name = format!("{owner}-{ordinal}");
+            let name = name_of_first(item);
+            let ordinal = name.rsplit('-').next().unwrap_or_default();
             let service = spec.and_then(|spec| spec.get("serviceName")).and_then(Value::as_str);
-            add(metadata, "labels", "apps.kubernetes.io/pod-index", &ordinal);
+            add(metadata, "labels", "apps.kubernetes.io/pod-index", ordinal);
             add(metadata, "labels", "statefulset.kubernetes.io/pod-name", &name);
             set_name(pod, "hostname", &name);
             set_name(pod, "subdomain", service.unwrap_or_default());
+            mount_claims(item, &name, pod);
             metadata.insert("name".to_owned(), name.into());
         }
         "Job" if is_played => {
@@ -221,6 +207,97 @@ fn add_controller_fields(
     );
 }
 
+/// The claims that the controller of a StatefulSet creates before the pod of ordinal 0, each with the JSON
+/// pointer to its template.
+///
+/// # Errors
+/// Why a template is invalid.
+pub(super) fn claims(item: &Item<'_>, namespace: &str) -> Result<Vec<(String, Value)>, String> {
+    let mut claims = Vec::new();
+    for (index, template) in claim_templates(item).iter().enumerate() {
+        let pointer = format!("/spec/volumeClaimTemplates/{index}");
+        let path = format_pointer(&pointer);
+        let mut claim = read_map(Some(template), &path)?;
+        let mut metadata = read_map(claim.get("metadata"), &format!("{path}.metadata"))?;
+        let selected = read_map(item.value.pointer("/spec/selector/matchLabels"), "spec.selector")?;
+        for (key, added) in [("labels", selected), ("annotations", Map::new())] {
+            let path = format!("{path}.metadata.{key}");
+            let mut texts = read_texts(metadata.get(key), &path)?.unwrap_or_default();
+            texts.extend(added);
+            metadata.insert(key.to_owned(), texts.into());
+        }
+        let name = name(template).map_or("", |(name, _)| name);
+        metadata.insert("name".to_owned(), format!("{name}-{}", name_of_first(item)).into());
+        metadata.insert("namespace".to_owned(), namespace.into());
+        claim.insert("metadata".to_owned(), metadata.into());
+        claim.insert("apiVersion".to_owned(), "v1".into());
+        claim.insert("kind".to_owned(), CLAIM.into());
+        claims.push((pointer, claim.into()));
+    }
+    Ok(claims)
+}
+
+/// The kind of claims.
+pub(super) const CLAIM: &str = "PersistentVolumeClaim";
+
+fn claim_templates<'d>(item: &Item<'d>) -> &'d [Value] {
+    let is_set = matches!((item.group(), item.kind.as_str()), ("apps", "StatefulSet"));
+    let templates = item.value.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
+    templates.filter(|_| is_set).map_or(&[], Vec::as_slice)
+}
+
+/// Mounts the claims of a StatefulSet in its pod. A volume of the template with the name of a claim is
+/// replaced. The others come first here, and last in the pod that the controller makes: so they keep their
+/// indices in the template.
+fn mount_claims(item: &Item<'_>, pod_name: &str, pod: &mut Map<String, Value>) {
+    let templates = claim_templates(item);
+    let Some(Value::Object(spec)) = pod.get_mut("spec").filter(|_| !templates.is_empty()) else {
+        return;
+    };
+    let volumes = spec.entry("volumes").or_insert_with(|| json!([]));
+    if volumes.is_null() {
+        *volumes = json!([]);
+    }
+    let Value::Array(volumes) = volumes else { return };
+    for (name, _) in templates.iter().filter_map(name) {
+        let claim = json!({"claimName": format!("{name}-{pod_name}")});
+        let mounted = json!({"name": name, "persistentVolumeClaim": claim});
+        match volumes.iter_mut().find(|volume| volume["name"] == name) {
+            Some(volume) => *volume = mounted,
+            None => volumes.push(mounted),
+        }
+    }
+}
+
+/// The name of the first pod of a StatefulSet.
+fn name_of_first(item: &Item<'_>) -> String {
+    let start = item.value.pointer("/spec/ordinals/start").and_then(Value::as_u64);
+    format!("{}-{}", name_of(item), start.unwrap_or_default())
+}
+
+/// Whether each node gets a pod of `item`.
+pub(super) fn is_for_each_node(item: &Item<'_>) -> bool {
+    matches!((item.group(), item.kind.as_str()), ("apps", "DaemonSet"))
+}
+
+/// Requires a node by its name, as the controller of DaemonSets does in place of the node selector terms of
+/// the template.
+pub(super) fn pin(pod: &mut Value, node: &str) {
+    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let mut parent = pod;
+    for key in ["spec", "affinity", "nodeAffinity"] {
+        parent = &mut parent[key];
+        if parent.is_null() {
+            *parent = json!({});
+        }
+        if !parent.is_object() {
+            return;
+        }
+    }
+    parent["requiredDuringSchedulingIgnoredDuringExecution"] =
+        json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+}
+
 /// Sets a name in the spec of a pod, whatever the template says; empty is absent.
 fn set_name(pod: &mut Map<String, Value>, field: &str, name: &str) {
     let Some(Value::Object(spec)) = pod.get_mut("spec") else { return };
@@ -234,6 +311,15 @@ fn add(metadata: &mut Map<String, Value>, map: &str, key: &str, value: &str) {
     let map = metadata.entry(map).or_insert_with(|| json!({}));
     if let Value::Object(map) = map {
         map.insert(key.to_owned(), value.into());
+    }
+}
+
+/// The name of an object, or one that the API server could generate.
+fn name_of(item: &Item<'_>) -> String {
+    match name(item.value) {
+        Some((name, true)) => name.to_owned(),
+        Some((prefix, false)) => format!("{prefix}00000"),
+        None => String::new(),
     }
 }
 

@@ -158,7 +158,7 @@ fn report_template(
     let (cluster, policy) = (context.cluster, context.policy);
     let decided = template::find_template(&item)
         .and_then(|pointer| template::expand(&item, pointer, namespace).ok())
-        .and_then(|of| decide_creation(&POD, namespace, &of.pod, &cluster.view, policy).ok());
+        .and_then(|of| decide_creation(&POD, namespace, &of, &cluster.view, policy).ok());
     if let Some(Decision::Refuse(refusal)) = decided {
         let first = refusal.first();
         // Without nodes it is not known which hosts exist.

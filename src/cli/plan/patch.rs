@@ -6,29 +6,15 @@ use serde_json::{Value, json};
 
 use crate::cli::input::Document;
 use crate::cli::report::Planned;
-use crate::cli::template::Expanded;
 
-/// Converts operations on a pod to operations on the object that the pod was built from.
+/// Converts operations on a pod or a claim to operations on the part of `object` that it was built from, at
+/// the pointer `prefix`.
 ///
-/// The pod has labels and annotations from its controller. If the template has none, their parents
-/// are created first.
-pub(super) fn rebase(patch: &[PatchOperation], expanded: &Expanded, object: &Value) -> Vec<Value> {
-    let prefix = &*expanded.pointer;
+/// The controller adds labels, annotations, volumes and more. What it adds them to may be missing in the
+/// object, and is created first.
+pub(super) fn rebase(patch: &[PatchOperation], prefix: &str, object: &Value) -> Vec<Value> {
+    let mut changed = object.clone();
     let mut operations = Vec::new();
-    // A pod in the input is the object itself.
-    let parents: &[&str] = if prefix.is_empty() {
-        &[]
-    } else {
-        &["/metadata", "/metadata/labels", "/metadata/annotations"]
-    };
-    for parent in parents {
-        let target = format!("{prefix}{parent}");
-        let below = format!("{parent}/");
-        let needed = patch.iter().any(|operation| operation.path().as_str().starts_with(&below));
-        if needed && object.pointer(&target).is_none_or(Value::is_null) {
-            operations.push(json!({"op": "add", "path": target, "value": {}}));
-        }
-    }
     for operation in patch {
         let mut operation = json!(operation);
         for key in ["path", "from"] {
@@ -36,9 +22,30 @@ pub(super) fn rebase(patch: &[PatchOperation], expanded: &Expanded, object: &Val
                 path.insert_str(0, prefix);
             }
         }
+        let path = operation["path"].as_str().unwrap_or_default().to_owned();
+        let below = prefix.len() + 1;
+        for (at, _) in path.match_indices('/').filter(|(at, _)| *at >= below) {
+            if changed.pointer(&path[..at]).is_none_or(Value::is_null) {
+                let is_item =
+                    path[at + 1..].starts_with(|next: char| next == '-' || next.is_ascii_digit());
+                let value = if is_item { json!([]) } else { json!({}) };
+                operations.push(json!({"op": "add", "path": path[..at], "value": value}));
+                apply(&mut changed, operations.last());
+            }
+        }
         operations.push(operation);
+        apply(&mut changed, operations.last());
     }
     operations
+}
+
+/// Applies an operation. If it does not apply, that is reported when all of them are applied.
+fn apply(object: &mut Value, operation: Option<&Value>) {
+    let operation =
+        operation.and_then(|of| serde_json::from_value::<PatchOperation>(of.clone()).ok());
+    if let Some(operation) = operation {
+        let _ = json_patch::patch(object, &[operation]);
+    }
 }
 
 /// Applies the patches to the documents.

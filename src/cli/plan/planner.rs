@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 
 use json_patch::Patch;
+use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::fields;
+use super::definition::Definition;
 use super::patch::rebase;
 use super::settle::{self, Stage, Written};
 use crate::admission::stored::{decide_as_written, decide_creation};
@@ -16,6 +18,7 @@ use crate::cli::input::{Document, Item, Problems};
 use crate::cli::report::Planned;
 use crate::cli::template;
 use crate::placement::reason;
+use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::policy::Policy;
 use crate::systems::preview::{Completion, Decided, Given, Preview, PreviewedKind, Verdict, Whole};
 use crate::systems::{self, SYSTEMS};
@@ -218,8 +221,20 @@ impl Planner<'_> {
         };
         let Written { object, old } = written;
         let namespace = self.namespace_of(&entry.item);
-        decide_as_written(resource, &namespace, object, old.as_ref(), view, self.policy)
-            .map_err(|error| format_error(resource, &error))
+        let old = old.as_ref();
+        let decision = decide_as_written(resource, &namespace, object, old, view, self.policy)
+            .map_err(|error| format_error(resource, &error))?;
+        let Some(definition) = Definition::find(&entry.item) else { return Ok(decision) };
+        let findings = definition.check(object, old);
+        if findings.is_empty() {
+            return Ok(decision);
+        }
+        let (of_webhook, warnings) = match decision {
+            Decision::Refuse(refusal) => (refusal.findings, refusal.warnings),
+            _ => (Vec::new(), Vec::new()),
+        };
+        let findings = definition.join(findings, of_webhook);
+        Ok(Decision::Refuse(Refusal { findings, warnings }))
     }
 
     /// An object of the input with the fields that the API server would add. `None`: decisions do not
@@ -228,6 +243,9 @@ impl Planner<'_> {
         let Entry { item, name, .. } = entry;
         let resource = read_by_decisions(item)?;
         let mut object = item.to_object();
+        if let Some(definition) = Definition::find(item) {
+            definition.complete(&mut object);
+        }
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             if resource.namespaced {
                 metadata.insert("namespace".to_owned(), self.namespace_of(item).into());
@@ -257,8 +275,9 @@ impl Planner<'_> {
         }
         let templates = entry.templates();
         if !templates.is_empty() {
-            let of_each = templates.iter().filter_map(|pointer| self.plan(entry, pointer, view));
-            return of_each.collect();
+            let mut planned = self.plan_claims(entry, view);
+            planned.extend(templates.iter().filter_map(|pointer| self.plan(entry, pointer, view)));
+            return planned;
         }
         let keys = entry.find_keys();
         if keys.is_empty() {
@@ -280,20 +299,13 @@ impl Planner<'_> {
             text: keys.iter().map(line).collect(),
             ..Preview::default()
         };
-        let (name, _) = template::name(entry.item.value)?;
-        Some(Planned {
-            name: name.to_owned(),
-            namespace: self.namespace_of(&entry.item),
-            decision: Decision::Pass(Pass::NoKeys),
-            patch: Vec::new(),
-            preview,
-            misplaced: Vec::new(),
-            hint: None,
-            withheld: None,
-            document: entry.document,
-            item: entry.item.clone(),
-            unplayed: Some(String::new()),
-        })
+        let planned = self.planned(entry, Decision::Pass(Pass::NoKeys))?;
+        Some(Planned { preview, unplayed: Some(String::new()), ..planned })
+    }
+
+    /// The plan of an object with this decision, and nothing beside it.
+    fn planned<'d>(&self, entry: &Entry<'d>, decision: Decision) -> Option<Planned<'d>> {
+        Planned::new(entry.document, &entry.item, self.namespace_of(&entry.item), decision)
     }
 
     /// Gets the preview of an object from its system. `None` if there is a problem, which is
@@ -309,40 +321,14 @@ impl Planner<'_> {
             self.problem(entry, NAMELESS);
             return None;
         };
-        let (object, mut decided) = match entry.written.take() {
+        let (object, decided) = match entry.written.take() {
             Some((written, decided)) => (written.object, Some(decided)),
             None => (entry.item.to_object(), None),
         };
         let key = Name::new(&namespace, &name);
-        let given = Given { name: &key, document: &object, has_cluster: self.has_cluster };
-        let policy = self.policy;
-        let mut decisions = Vec::new();
-        let mut decide = |resource: &Resource, object: &Value, view: &View| {
-            let decision = match decided.take() {
-                Some(decided) => decided?,
-                None => decide_creation(resource, &namespace, object, view, policy)
-                    .map_err(|error| format_error(resource, &error))?,
-            };
-            let decided = summarize(decisions.len(), &decision);
-            decisions.push(decision);
-            Ok(decided)
-        };
-        let preview = (kind.preview)(&given, view, policy, &mut decide);
-        let mut preview = preview.map_err(|problem| self.problem(entry, &problem)).ok()?;
-        let mut decision = match preview.decision {
-            Some(number) => decisions.swap_remove(number),
-            None => Decision::Pass(Pass::NoKeys),
-        };
-        let mut findings = fields::find_unknown(&entry.item);
-        if !findings.is_empty() {
-            let mut warnings = Vec::new();
-            if let Decision::Refuse(refusal) = decision {
-                findings.extend(refusal.findings);
-                warnings = refusal.warnings;
-            }
-            decision = Decision::Refuse(Refusal { findings, warnings });
-            preview = Preview::default();
-        }
+        let previewed = self.ask(kind, &key, &object, decided, view);
+        let (preview, decision) =
+            previewed.map_err(|problem| self.problem(entry, &problem)).ok()?;
         let patch = match &decision {
             Decision::Admit(admission) if preview.is_of_object => {
                 admission.patch.operations().iter().map(|operation| json!(operation)).collect()
@@ -350,20 +336,93 @@ impl Planner<'_> {
             _ => Vec::new(),
         };
         let hint = self.find_hint(&decision).filter(|_| preview.verdict.is_none());
-        let (name, _) = template::name(entry.item.value)?;
-        Some(Planned {
-            name: name.to_owned(),
-            namespace,
-            decision,
-            patch,
-            preview,
-            misplaced: Vec::new(),
-            hint,
-            withheld: None,
-            document: entry.document,
-            item: entry.item.clone(),
-            unplayed: None,
-        })
+        let planned = self.planned(entry, decision)?;
+        Some(Planned { patch, preview, hint, ..planned })
+    }
+
+    /// Gets the preview of an object of this kind from its system, and the decision that represents it.
+    /// `decided` is that on the object itself, if there is one already.
+    ///
+    /// # Errors
+    /// Why the object is invalid.
+    fn ask(
+        &self,
+        kind: &PreviewedKind,
+        key: &Name,
+        object: &Value,
+        mut decided: Option<Result<Decision, String>>,
+        view: &mut View,
+    ) -> Result<(Preview, Decision), String> {
+        let given = Given { name: key, document: object, has_cluster: self.has_cluster };
+        let policy = self.policy;
+        let mut decisions = Vec::new();
+        let mut decide = |resource: &Resource, object: &Value, view: &View| {
+            let decision = match decided.take() {
+                Some(decided) => decided?,
+                None => decide_creation(resource, &key.namespace, object, view, policy)
+                    .map_err(|error| format_error(resource, &error))?,
+            };
+            let decided = summarize(decisions.len(), &decision);
+            decisions.push(decision);
+            Ok(decided)
+        };
+        let preview = (kind.preview)(&given, view, policy, &mut decide)?;
+        let decision = match preview.decision {
+            Some(number) => decisions.swap_remove(number),
+            None => Decision::Pass(Pass::NoKeys),
+        };
+        Ok((preview, decision))
+    }
+
+    /// Decides on the claims that the controller of a StatefulSet creates before its first pod, and adds them
+    /// to the View. Returns those that have keys; a problem is recorded.
+    fn plan_claims<'d>(&mut self, entry: &Entry<'d>, view: &mut View) -> Vec<Planned<'d>> {
+        let namespace = self.namespace_of(&entry.item);
+        let mut kinds = SYSTEMS.iter().flat_map(|system| system.previews);
+        let Some(kind) = kinds.find(|kind| kind.resource.kind == template::CLAIM) else {
+            return Vec::new();
+        };
+        let claims = template::claims(&entry.item, &namespace);
+        let claims = claims.map_err(|problem| self.problem(entry, &problem)).unwrap_or_default();
+        let mut planned = Vec::new();
+        for (pointer, mut claim) in claims {
+            let name = template::name(&claim).map(|(name, _)| name.to_owned()).unwrap_or_default();
+            let key = Name::new(&namespace, &name);
+            let (preview, decision) = match self.ask(kind, &key, &claim, None, view) {
+                Ok(previewed) => previewed,
+                Err(problem) => {
+                    self.problem(
+                        entry,
+                        &format!("{}: {problem}", template::format_pointer(&pointer)),
+                    );
+                    continue;
+                }
+            };
+            let mut patch = Vec::new();
+            if let Decision::Admit(admission) = &decision {
+                let operations = admission.patch.operations();
+                patch = rebase(&operations, &pointer, entry.item.value);
+                // The object is for the View: it has no class that the patch could miss.
+                let _ = json_patch::patch(&mut claim, &Patch(operations));
+            }
+            if let (false, Ok(Some(claim))) =
+                (matches!(decision, Decision::Refuse(_)), systems::object(claim))
+            {
+                view.apply(claim);
+            }
+            if !matches!(decision, Decision::Pass(Pass::NoKeys)) {
+                let hint = self.find_hint(&decision);
+                let of_claim = self.planned(entry, decision);
+                planned.extend(of_claim.map(|of| Planned {
+                    patch,
+                    preview,
+                    hint,
+                    claim: Some(name),
+                    ..of
+                }));
+            }
+        }
+        planned
     }
 
     /// Decides on an object that is a pod or has a pod template, and adds its pod to the View. `None`
@@ -381,24 +440,27 @@ impl Planner<'_> {
         }
         let unplayed = template::find_template(&entry.item).is_none();
         let unplayed = unplayed.then(|| template::format_pointer(pointer));
-        let planned = template::expand(&entry.item, pointer, &namespace).and_then(|expanded| {
-            let decision = decide_creation(&POD, &namespace, &expanded.pod, view, self.policy)
+        let mut shown = String::new();
+        let planned = template::expand(&entry.item, pointer, &namespace).and_then(|mut pod| {
+            if template::is_for_each_node(&entry.item) {
+                shown = pin_to_one(&mut pod, view);
+            }
+            let decision = decide_creation(&POD, &namespace, &pod, view, self.policy)
                 .map_err(|error| format_error(&POD, &error))?;
-            Ok((expanded, decision))
+            Ok((pod, decision))
         });
         let planned = planned.map_err(|problem| self.problem(entry, &problem));
-        let (expanded, decision) = planned.ok()?;
+        let (mut pod, decision) = planned.ok()?;
         let (operations, patch) = match &decision {
             Decision::Admit(admission) => {
                 let operations = admission.patch.operations();
-                let patch = rebase(&operations, &expanded, entry.item.value);
+                let patch = rebase(&operations, pointer, entry.item.value);
                 (operations, patch)
             }
             _ => (Vec::new(), Vec::new()),
         };
-        let mut preview = Preview::default();
+        let mut preview = Preview { text: shown, ..Preview::default() };
         if !matches!(decision, Decision::Refuse(_)) {
-            let mut pod = expanded.pod;
             let is_patched = json_patch::patch(&mut pod, &Patch(operations)).is_ok();
             let name = match template::name(&pod) {
                 Some((name, true)) => name.to_owned(),
@@ -416,7 +478,7 @@ impl Planner<'_> {
                 let name = pod.name().clone();
                 view.apply(pod);
                 let explained = systems::explain(view, self.policy, &name);
-                preview.text = explained.text;
+                preview.text += &explained.text;
                 preview.waits = explained.waits;
                 preview.fields = explained.fields;
             }
@@ -426,20 +488,8 @@ impl Planner<'_> {
         }
         let hint = self.find_hint(&decision);
         let misplaced = template::find_misplaced(&entry.item, pointer);
-        let (name, _) = template::name(entry.item.value)?;
-        Some(Planned {
-            name: name.to_owned(),
-            namespace,
-            decision,
-            patch,
-            preview,
-            misplaced,
-            hint,
-            withheld: None,
-            document: entry.document,
-            item: entry.item.clone(),
-            unplayed,
-        })
+        let planned = self.planned(entry, decision)?;
+        Some(Planned { patch, preview, misplaced, hint, unplayed, ..planned })
     }
 
     /// Adds an object that creates pods to the View.
@@ -465,6 +515,23 @@ impl Planner<'_> {
         let unknown = self.unknown.filter(|_| depends_on_cluster(decision));
         unknown.map(str::to_owned)
     }
+}
+
+/// Requires one of the nodes that get a pod, the first by name. Returns a line for people that says which.
+fn pin_to_one(pod: &mut Value, view: &View) -> String {
+    let spec = PodSpec::deserialize(&pod["spec"]).unwrap_or_default();
+    let needs = PodNeeds::of_spec(&spec);
+    let mut candidates = Candidate::all_empty(view);
+    let is_chosen = |candidate: &Candidate<'_>| {
+        fit::first_obstacle(&Question::new(*candidate, &needs), fit::CHOICE).is_none()
+    };
+    let first = candidates.find(is_chosen).map(|candidate| candidate.name.to_owned());
+    let name = first.as_ref().map(|name| format!("node {name}"));
+    template::pin(pod, first.as_deref().unwrap_or("unknown"));
+    format!(
+        "  one pod for each node that it selects; shown for {}\n",
+        name.as_deref().unwrap_or("one")
+    )
 }
 
 /// The namespace that an object names; an empty one counts as absent.

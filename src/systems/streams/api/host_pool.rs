@@ -1,14 +1,16 @@
 //! HostPool: hosts that pods can ask for by one name (Streams design, "Hostpools").
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps, ValidationRule,
+    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::api::condition::{self, Condition, item_schema};
+use crate::api::rules::{Holds, LABEL_NAME, Rule};
 
 /// The most hosts that a pool can list. Each is a node selector term of its own in a pod.
 pub const MAX_HOSTS: usize = 256;
@@ -179,51 +181,70 @@ pub(crate) fn constrain(spec: &mut JSONSchemaProps) {
         tags.x_kubernetes_list_type = Some("set".to_owned());
         items(tags, 1, 63);
         if let Some(item) = item_schema(tags) {
-            item.pattern = Some("^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$".to_owned());
+            item.pattern = Some(LABEL_NAME.regex.to_owned());
         }
     }
-    spec.x_kubernetes_validations = Some(vec![
-        rule(
-            "!has(self.hosts) || (!has(self.size) && !has(self.tags))",
-            "hosts excludes size and tags: a list of hosts has its own length",
-        ),
-        rule(
-            "self.exclusivity != 'Exclusive' || has(self.size) || has(self.hosts)",
-            "Exclusive needs size or hosts: they limit how many nodes it reserves",
-        ),
-        // These rules are on `spec`: a transition rule on an optional field is skipped when the field
-        // is added or removed.
-        // Order is meaning, and sets compare without it: `map` makes plain lists of them.
-        rule(
-            "has(self.hosts) == has(oldSelf.hosts) && (!has(self.hosts) || self.hosts.map(h, h) == oldSelf.hosts.map(h, h))",
-            "hosts is immutable: make a new pool",
-        ),
-        rule(
-            "has(self.tags) == has(oldSelf.tags) && (!has(self.tags) || self.tags == oldSelf.tags)",
-            "tags is immutable: make a new pool",
-        ),
-        rule(
-            "self.exclusivity == oldSelf.exclusivity",
-            "exclusivity is immutable: make a new pool",
-        ),
-        rule(
-            "has(self.size) == has(oldSelf.size) && (!has(self.size) || self.size >= oldSelf.size)",
-            "size can only grow: make a new pool",
-        ),
-    ]);
+    spec.x_kubernetes_validations = Some(RULES.iter().map(Rule::validation).collect());
+}
+
+/// The rules between the fields of a spec, and for its changes. They are on `spec`: a transition rule on an
+/// optional field is skipped when the field is added or removed.
+pub(crate) const RULES: &[Rule] = &[
+    Rule {
+        cel: "!has(self.hosts) || (!has(self.size) && !has(self.tags))",
+        message: "hosts excludes size and tags: a list of hosts has its own length",
+        holds: Holds::Alone(|pool| {
+            !has(pool, "hosts") || !(has(pool, "size") || has(pool, "tags"))
+        }),
+    },
+    Rule {
+        cel: "self.exclusivity != 'Exclusive' || has(self.size) || has(self.hosts)",
+        message: "Exclusive needs size or hosts: they limit how many nodes it reserves",
+        holds: Holds::Alone(|pool| {
+            pool["exclusivity"] != "Exclusive" || has(pool, "size") || has(pool, "hosts")
+        }),
+    },
+    // Order is meaning, and sets compare without it: `map` makes plain lists of them.
+    Rule {
+        cel: "has(self.hosts) == has(oldSelf.hosts) && (!has(self.hosts) || self.hosts.map(h, h) == oldSelf.hosts.map(h, h))",
+        message: "hosts is immutable: make a new pool",
+        holds: Holds::Since(|pool, old| pool["hosts"] == old["hosts"]),
+    },
+    Rule {
+        cel: "has(self.tags) == has(oldSelf.tags) && (!has(self.tags) || self.tags == oldSelf.tags)",
+        message: "tags is immutable: make a new pool",
+        holds: Holds::Since(|pool, old| {
+            let tags = |pool: &Value| {
+                let mut tags: Vec<String> =
+                    pool["tags"].as_array().into_iter().flatten().map(Value::to_string).collect();
+                tags.sort_unstable();
+                tags
+            };
+            tags(pool) == tags(old)
+        }),
+    },
+    Rule {
+        cel: "self.exclusivity == oldSelf.exclusivity",
+        message: "exclusivity is immutable: make a new pool",
+        holds: Holds::Since(|pool, old| pool["exclusivity"] == old["exclusivity"]),
+    },
+    Rule {
+        cel: "has(self.size) == has(oldSelf.size) && (!has(self.size) || self.size >= oldSelf.size)",
+        message: "size can only grow: make a new pool",
+        holds: Holds::Since(|pool, old| {
+            let size = |pool: &Value| pool["size"].as_i64();
+            size(pool).is_some() == size(old).is_some() && size(pool) >= size(old)
+        }),
+    },
+];
+
+fn has(object: &Value, field: &str) -> bool {
+    object.get(field).is_some()
 }
 
 pub(crate) fn items(list: &mut JSONSchemaProps, shortest: i64, longest: i64) {
     if let Some(item) = item_schema(list) {
         item.min_length = Some(shortest);
         item.max_length = Some(longest);
-    }
-}
-
-pub(crate) fn rule(rule: &str, message: &str) -> ValidationRule {
-    ValidationRule {
-        rule: rule.to_owned(),
-        message: Some(message.to_owned()),
-        ..ValidationRule::default()
     }
 }

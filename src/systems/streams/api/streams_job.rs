@@ -3,7 +3,7 @@
 //! Constraints").
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, ValidationRule,
+    CustomResourceDefinition, JSONSchemaProps,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -11,8 +11,9 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::host_pool::{self, Exclusivity, items, rule, status_schema};
+use super::host_pool::{self, Exclusivity, items, status_schema};
 use crate::api::condition::{self, Condition, item_schema};
+use crate::api::rules::{Holds, IDENTIFIER, LABEL_NAME, Rule, length};
 
 /// The most pools of a job.
 pub const MAX_POOLS: usize = 64;
@@ -244,14 +245,14 @@ pub(crate) fn definition(mut definition: CustomResourceDefinition) -> CustomReso
 }
 
 fn constrain(spec: &mut JSONSchemaProps) {
-    spec.x_kubernetes_validations = Some(transitions());
+    spec.x_kubernetes_validations = Some(RULES.iter().map(Rule::validation).collect());
     let properties = spec.properties.get_or_insert_default();
     if let Some(pools) = properties.get_mut("pools") {
         bound(pools, MAX_POOLS);
         named(pools);
         if let Some(pool) = item_schema(pools) {
             host_pool::constrain(pool);
-            name(pool, "^[A-Za-z_][A-Za-z0-9_]*$", 253);
+            name(pool, IDENTIFIER.regex, 253);
             // A HostPool's lists are sets; here they stay plain, and the check finds what is there
             // twice: sets compare without their order, and making them lists again for each of 64
             // pools costs more than the API server spends on a rule.
@@ -272,7 +273,7 @@ fn constrain(spec: &mut JSONSchemaProps) {
         bound(elements, MAX_ELEMENTS);
         named(elements);
         if let Some(element) = item_schema(elements) {
-            name(element, "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", 63);
+            name(element, LABEL_NAME.regex, 63);
             let operators = element.properties.as_mut().and_then(|p| p.get_mut("operators"));
             if let Some(operators) = operators {
                 bound(operators, MAX_OPERATORS);
@@ -287,21 +288,43 @@ fn constrain(spec: &mut JSONSchemaProps) {
 
 /// The cheap rules for changes of a job: only pools may grow, which the rules of each pool check. The
 /// contents of elements are too expensive for a rule, so `/validate` compares them.
-fn transitions() -> Vec<ValidationRule> {
-    let same_number = |list: &str| {
-        format!(
-            "has(self.{list}) == has(oldSelf.{list}) && (!has(self.{list}) || self.{list}.size() == oldSelf.{list}.size())"
-        )
-    };
-    vec![
-        rule("self.enforcement == oldSelf.enforcement", "enforcement is immutable: make a new job"),
-        rule(&same_number("pools"), "pools neither come nor go: make a new job"),
-        rule(
-            &same_number("processingElements"),
-            "processing elements neither come nor go: make a new job",
-        ),
-    ]
-}
+pub(crate) const RULES: &[Rule] = &[
+    Rule {
+        cel: "self.enforcement == oldSelf.enforcement",
+        message: "enforcement is immutable: make a new job",
+        holds: Holds::Since(|job, old| job["enforcement"] == old["enforcement"]),
+    },
+    Rule {
+        cel: "has(self.pools) == has(oldSelf.pools) && (!has(self.pools) || self.pools.size() == oldSelf.pools.size())",
+        message: "pools neither come nor go: make a new job",
+        holds: Holds::Since(|job, old| length(job, "pools") == length(old, "pools")),
+    },
+    Rule {
+        cel: "has(self.processingElements) == has(oldSelf.processingElements) && (!has(self.processingElements) || self.processingElements.size() == oldSelf.processingElements.size())",
+        message: "processing elements neither come nor go: make a new job",
+        holds: Holds::Since(|job, old| {
+            length(job, "processingElements") == length(old, "processingElements")
+        }),
+    },
+];
+
+/// The rules of the host of an operator. No list and no macro in them: as often as they may be evaluated,
+/// for each of 200,000 operators, the API server would refuse the whole definition for the cost.
+pub(crate) const HOST_RULES: &[Rule] = &[
+    Rule {
+        cel: "(has(self.name) ? 1 : 0) + (has(self.address) ? 1 : 0) + (has(self.pool) ? 1 : 0) == 1",
+        message: "give exactly one of name, address and pool",
+        holds: Holds::Alone(|host| {
+            let given = ["name", "address", "pool"].iter().filter(|key| host.get(key).is_some());
+            given.count() == 1
+        }),
+    },
+    Rule {
+        cel: "!has(self.index) || has(self.pool)",
+        message: "index is allowed only beside pool",
+        holds: Holds::Alone(|host| host.get("index").is_none() || host.get("pool").is_some()),
+    },
+];
 
 fn constrain_operator(operator: &mut JSONSchemaProps) {
     name(operator, "", 1024);
@@ -314,16 +337,7 @@ fn constrain_operator(operator: &mut JSONSchemaProps) {
     }
     if let Some(host) = properties.get_mut("host") {
         host.nullable = None;
-        // No list and no macro in the rule: as often as it may be evaluated, the API server would
-        // refuse the whole definition for the cost.
-        host.x_kubernetes_validations = Some(vec![
-            rule(
-                // Read for each of 200,000 operators at the most, so that it must be cheap.
-                "(has(self.name) ? 1 : 0) + (has(self.address) ? 1 : 0) + (has(self.pool) ? 1 : 0) == 1",
-                "give exactly one of name, address and pool",
-            ),
-            rule("!has(self.index) || has(self.pool)", "index is allowed only beside pool"),
-        ]);
+        host.x_kubernetes_validations = Some(HOST_RULES.iter().map(Rule::validation).collect());
         for (key, longest) in [("name", 253), ("address", 45), ("pool", 253)] {
             if let Some(field) = host.properties.as_mut().and_then(|p| p.get_mut(key)) {
                 field.nullable = None;
