@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-/// The workloads of [`workload`] and [`made`].
-pub(crate) const WORKLOADS: [&str; 5] = ["Deployment", "StatefulSet", "Job", "Indexed", "CronJob"];
+/// The workloads of [`workload`] and [`made`]: kinds, and words for forms of them.
+pub(crate) const WORKLOADS: [&str; 7] =
+    ["Deployment", "StatefulSet", "WithClaim", "Job", "Indexed", "CronJob", "DaemonSet"];
 
 /// A workload that makes pods of a template.
 pub(crate) fn workload(kind: &str, service: &str, template: &Value) -> Value {
@@ -18,13 +19,34 @@ pub(crate) fn workload(kind: &str, service: &str, template: &Value) -> Value {
         "Job" => ("batch/v1", kind, json!({"template": template})),
         "CronJob" => ("batch/v1", kind, json!({"jobTemplate": {"spec": {"template": template}}})),
         "StatefulSet" => ("apps/v1", kind, json!({"serviceName": service, "template": template})),
+        "WithClaim" => {
+            let claims = json!([claim_template()]);
+            let spec = json!({"serviceName": service, "template": template, "volumeClaimTemplates": claims});
+            ("apps/v1", "StatefulSet", spec)
+        }
         _ => ("apps/v1", kind, json!({"template": template})),
     };
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec})
 }
 
-/// The pod that the controller of a workload of this kind makes, by the source of Kubernetes.
-pub(crate) fn made(kind: &str, service: &str, template: &Value) -> Value {
+fn claim_template() -> Value {
+    json!({
+        "metadata": {"name": "data", "annotations": {"stowplan.dev/coschedule-group": "night"}},
+        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "now"},
+    })
+}
+
+/// The claim that the controller of a workload with claims makes of the template in `workload`.
+pub(crate) fn made_claim(workload: &Value) -> Value {
+    let mut claim = workload["spec"]["volumeClaimTemplates"][0].clone();
+    claim["apiVersion"] = json!("v1");
+    claim["kind"] = json!("PersistentVolumeClaim");
+    claim["metadata"]["name"] = json!("data-x-0");
+    claim
+}
+
+/// The pod that the controller of a workload of this kind makes for `node`, by the source of Kubernetes.
+pub(crate) fn made(kind: &str, service: &str, node: &str, template: &Value) -> Value {
     let mut spec = template["spec"].clone();
     let text_map = |key: &str| match &template["metadata"][key] {
         Value::Object(map) => map.clone(),
@@ -36,6 +58,7 @@ pub(crate) fn made(kind: &str, service: &str, template: &Value) -> Value {
         "Deployment" => ("apps/v1", "ReplicaSet", "x-5d89bdfc7"),
         "CronJob" => ("batch/v1", "Job", "x-29000000"),
         "Indexed" | "Job" => ("batch/v1", "Job", "x"),
+        "WithClaim" => ("apps/v1", "StatefulSet", "x"),
         kind => ("apps/v1", kind, "x"),
     };
     metadata["generateName"] = json!(format!("{name}-"));
@@ -50,13 +73,23 @@ pub(crate) fn made(kind: &str, service: &str, template: &Value) -> Value {
         metadata["generateName"] = json!("x-0-");
         spec["hostname"] = json!("x-0");
     }
-    if kind == "StatefulSet" {
+    if owner == "StatefulSet" {
         labels.insert("apps.kubernetes.io/pod-index".to_owned(), json!("0"));
         labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), json!("x-0"));
         metadata["generateName"] = Value::Null;
         metadata["name"] = json!("x-0");
         spec["hostname"] = json!("x-0");
         spec["subdomain"] = json!(service);
+    }
+    if kind == "WithClaim" {
+        let claim = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-x-0"}});
+        let own = spec["volumes"].as_array().cloned().unwrap_or_default();
+        spec["volumes"] = [vec![claim], own].concat().into();
+    }
+    if kind == "DaemonSet" {
+        let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+        let term = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+        spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = term;
     }
     metadata["labels"] = json!(labels);
     metadata["annotations"] = json!(annotations);
@@ -66,23 +99,77 @@ pub(crate) fn made(kind: &str, service: &str, template: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
-/// A template of a pod of an MPI cluster, or of a group.
-pub(crate) fn member() -> impl Strategy<Value = Value> {
-    let annotations = select(vec![
-        json!({"mpi.stowplan.dev/cluster": "pi", "mpi.stowplan.dev/role": "worker"}),
-        json!({"mpi.stowplan.dev/cluster": "pi", "mpi.stowplan.dev/role": "launcher"}),
-        json!({"mpi.stowplan.dev/cluster": "pi", "mpi.stowplan.dev/role": "none"}),
-        json!({"stowplan.dev/coschedule-group": "night"}),
-        json!({"stowplan.dev/coschedule-group": "not a name"}),
+/// The JSON pointer to the template in a workload.
+pub(crate) fn template_of(kind: &str) -> &'static str {
+    if kind == "CronJob" { "/spec/jobTemplate/spec/template" } else { "/spec/template" }
+}
+
+/// The keys of all systems, misspelt ones too, and their values. Some are wrong.
+const ANNOTATIONS: [(&str, &[&str]); 14] = [
+    ("mpi.stowplan.dev/cluster", &["pi", "pi", "π", ""]),
+    ("mpi.stowplan.dev/role", &["worker", "launcher", "none"]),
+    ("mpi.stowplan.dev/slots", &["2", "two"]),
+    ("mpi.stowplan.dev/rolle", &["worker"]),
+    ("stowplan.dev/coschedule-group", &["night", "night", "not a name"]),
+    ("stowplan.dev/coschedule-grup", &["night"]),
+    ("stowplan.dev/coschedule", &["workspaces", "pipelineruns", "everything"]),
+    ("stowplan.dev/future", &["é"]),
+    (
+        "katalyst.kubewharf.io/microtopology_affinity",
+        &[
+            r#"{"required":[{"matchLabels":{"app":"db"},"zone":"numa"}]}"#,
+            r#"{"preferred":[{"matchLabels":{"app":"db"}}]}"#,
+            "{}",
+            "{",
+        ],
+    ),
+    (
+        "katalyst.kubewharf.io/microtopology_antiaffinity",
+        &[r#"{"required":[{"matchLabels":{"app":"db"},"zone":"socket"}]}"#, "[]"],
+    ),
+    ("katalyst.kubewharf.io/qos_level", &["dedicated_cores", "shared_cores", "?"]),
+    ("streams.ibm.com/host", &["n0", "n9", "ñ"]),
+    ("streams.ibm.com/host-exlocation", &["apart", ""]),
+    ("streams.ibm.com/hst", &["n0"]),
+];
+
+/// Annotations and labels of every system, right and wrong.
+fn metadata() -> impl Strategy<Value = Value> {
+    let annotation = select(ANNOTATIONS.to_vec())
+        .prop_flat_map(|(key, values)| (Just(key), select(values.to_vec())));
+    // Most keys of MPI clusters mean something together only.
+    let cluster = select(vec![
+        vec![],
+        vec![],
+        vec![("mpi.stowplan.dev/cluster", "pi"), ("mpi.stowplan.dev/role", "worker")],
+        vec![("mpi.stowplan.dev/cluster", "pi"), ("mpi.stowplan.dev/role", "launcher")],
     ]);
+    let labels = select(vec![
+        json!(null),
+        json!({"app": "db"}),
+        json!({"stowplan.dev/ignore": "true"}),
+        json!({"stowplan.dev/ignore": "yes", "stowplan.dev/coschedule-group": "night"}),
+    ]);
+    (cluster, vec(annotation, 0..4), labels).prop_map(|(cluster, others, labels)| {
+        let all = cluster.into_iter().chain(others);
+        let annotations: Map<String, Value> =
+            all.map(|(key, value)| (key.to_owned(), json!(value))).collect();
+        json!({"annotations": annotations, "labels": labels})
+    })
+}
+
+/// A template of a pod of any system but Streams jobs.
+pub(crate) fn member() -> impl Strategy<Value = Value> {
     let name = || prop::option::weighted(0.3, select(vec!["pi", "own", ""]));
     let host_network = prop::option::weighted(0.1, Just(true));
-    (annotations, name(), name(), host_network).prop_map(
-        |(annotations, hostname, subdomain, host_network)| {
+    let volumes = prop::option::weighted(0.3, Just(json!([{"name": "data", "emptyDir": {}}])));
+    (metadata(), name(), name(), host_network, volumes).prop_map(
+        |(metadata, hostname, subdomain, host_network, volumes)| {
             json!({
-                "metadata": {"annotations": annotations},
+                "metadata": metadata,
                 "spec": {
                     "hostname": hostname, "subdomain": subdomain, "hostNetwork": host_network,
+                    "volumes": volumes,
                     "containers": [
                         {"name": "c", "image": "i", "securityContext": {"runAsUser": 0}},
                     ],
@@ -90,6 +177,126 @@ pub(crate) fn member() -> impl Strategy<Value = Value> {
             })
         },
     )
+}
+
+/// Values of a wrong type in a template, by their JSON pointers. No API server reads it.
+pub(crate) fn mistyped() -> impl Strategy<Value = (&'static str, Value)> {
+    select(vec![
+        ("/metadata", json!("x")),
+        ("/metadata/annotations", json!([])),
+        ("/metadata/annotations", json!({"stowplan.dev/coschedule-group": 1})),
+        ("/metadata/labels", json!({"app": true})),
+        ("/spec/nodeName", json!(5)),
+        ("/spec/affinity", json!("x")),
+        ("/spec/affinity", json!({"nodeAffinity": []})),
+        ("/spec/tolerations", json!({"key": "k"})),
+        ("/spec/nodeSelector", json!({"zone": 1})),
+        ("/spec/schedulingGates", json!("x")),
+    ])
+}
+
+/// A run of Tekton, the claims and pods of which [`tekton`] makes.
+pub(crate) fn run() -> impl Strategy<Value = Value> {
+    let workspace = select(vec![
+        json!({"persistentVolumeClaim": {"claimName": "shared"}}),
+        json!({"persistentVolumeClaim": {"claimName": "other"}}),
+        json!({"volumeClaimTemplate": {"spec": {"storageClassName": "now"}}}),
+        json!({"volumeClaimTemplate": {"metadata": {"name": "own"}, "spec": {"storageClassName": "waits"}}}),
+        json!({"emptyDir": {}}),
+    ]);
+    let task = proptest::sample::subsequence(vec!["w0", "w1", "w2"], 0..3);
+    let template = prop::option::weighted(
+        0.3,
+        select(vec![
+            json!({"nodeSelector": {"zone": "a"}}),
+            json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "third"}}]}),
+            json!({"tolerations": [{"key": "k", "operator": "Exists"}]}),
+        ]),
+    );
+    (metadata(), vec(workspace, 3), vec(task, 1..4), template).prop_map(
+        |(mut metadata, workspaces, tasks, template)| {
+            metadata["name"] = json!("r");
+            metadata["namespace"] = json!("default");
+            metadata["uid"] = json!("u");
+            metadata["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+            let named = |(number, mut workspace): (usize, Value)| {
+                workspace["name"] = json!(format!("w{number}"));
+                workspace
+            };
+            let workspaces: Vec<Value> = workspaces.into_iter().enumerate().map(named).collect();
+            let task = |(number, used): (usize, Vec<&str>)| {
+                let used: Vec<Value> = used.iter().map(|name| json!({"name": name})).collect();
+                json!({"name": format!("t{number}"), "workspaces": used, "taskSpec": {"steps": []}})
+            };
+            let tasks: Vec<Value> = tasks.into_iter().enumerate().map(task).collect();
+            json!({
+                "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": metadata,
+                "spec": {
+                    "pipelineSpec": {"tasks": tasks}, "workspaces": workspaces,
+                    "taskRunTemplate": template.map(|template| json!({"podTemplate": template})),
+                },
+            })
+        },
+    )
+}
+
+/// What Tekton makes for a run: its claims, and for each task the TaskRun and the pod. `claims` has the
+/// names of the claims by their workspaces: they are hashes.
+pub(crate) fn tekton(run: &Value, claims: &Map<String, Value>) -> (Vec<Value>, Vec<[Value; 2]>) {
+    let owner = |kind: &str, name: &str, uid: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": uid, "controller": true}]);
+    let workspaces = run["spec"]["workspaces"].as_array().expect("workspaces");
+    let claim_of = |workspace: &Value| match &workspace["persistentVolumeClaim"]["claimName"] {
+        Value::Null => claims.get(workspace["name"].as_str().expect("a name")).cloned(),
+        name => Some(name.clone()),
+    };
+    let templates = workspaces.iter().filter(|of| of["volumeClaimTemplate"].is_object());
+    let made_claims = templates.map(|workspace| {
+        let mut claim = workspace["volumeClaimTemplate"].clone();
+        claim["apiVersion"] = json!("v1");
+        claim["kind"] = json!("PersistentVolumeClaim");
+        claim["metadata"]["name"] = claim_of(workspace).into();
+        claim["metadata"]["namespace"] = json!("default");
+        claim["metadata"]["ownerReferences"] = owner("PipelineRun", "r", "u");
+        claim
+    });
+    let tasks = run["spec"]["pipelineSpec"]["tasks"].as_array().expect("tasks").iter();
+    let pods = tasks.map(|task| {
+        let name = format!("r-{}", task["name"].as_str().expect("a name"));
+        let mut labels = json!({"tekton.dev/pipelineTask": task["name"]});
+        let task_run = json!({
+            "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+            "metadata": {
+                "name": name, "namespace": "default", "uid": name, "labels": labels,
+                "ownerReferences": owner("PipelineRun", "r", "u"),
+            },
+        });
+        for (key, value) in run["metadata"]["labels"].as_object().into_iter().flatten() {
+            labels[key] = value.clone();
+        }
+        let mut spec = run["spec"]["taskRunTemplate"]["podTemplate"].clone();
+        if spec.is_null() {
+            spec = json!({});
+        }
+        let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+        for used in task["workspaces"].as_array().into_iter().flatten() {
+            let workspace = workspaces.iter().find(|of| of["name"] == used["name"]);
+            let Some(claim) = workspace.and_then(claim_of) else { continue };
+            let volume = json!({"claimName": claim});
+            // Workspaces with one claim share a volume.
+            if volumes.iter().all(|other| other["persistentVolumeClaim"] != volume) {
+                volumes.push(json!({"name": used["name"], "persistentVolumeClaim": volume}));
+            }
+        }
+        spec["volumes"] = volumes.into();
+        spec["containers"] = json!([{"name": "step", "image": "i"}]);
+        let metadata = json!({
+            "name": format!("{name}-pod"), "namespace": "default", "labels": labels,
+            "annotations": run["metadata"]["annotations"],
+            "ownerReferences": owner("TaskRun", &name, &name),
+        });
+        [task_run, json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})]
+    });
+    (made_claims.collect(), pods.collect())
 }
 
 /// The spec of a pool, which may well be malformed.
@@ -109,4 +316,44 @@ pub(crate) fn pool_spec() -> impl Strategy<Value = Value> {
         }
         spec
     })
+}
+
+/// Changes by which a pool or a job does not have the form of its definition any more, or has another one:
+/// the JSON pointer to a map, a field of it, and its value. The API server refuses the object, if `true`.
+pub(crate) fn misshapen(
+    kind: &str,
+) -> impl Strategy<Value = (&'static str, &'static str, Value, bool)> {
+    let of_all = [
+        ("/spec", "sise", json!(1), true),
+        ("/spec", "é", json!(null), true),
+        ("", "spec", json!([]), true),
+        ("", "spec", json!(null), true),
+    ];
+    let of_pools = [
+        ("/spec", "size", json!("3"), true),
+        ("/spec", "size", json!(5001), true),
+        ("/spec", "size", json!(-1), true),
+        ("/spec", "exclusivity", json!("exclusive"), true),
+        ("/spec", "exclusivity", json!(null), false),
+        ("/spec", "tags", json!(["ib", "ib"]), true),
+        ("/spec", "tags", json!(["ü"]), true),
+        ("/spec", "tags", json!([]), true),
+        ("/spec", "hosts", json!(["a", "a"]), true),
+        ("/spec", "hosts", json!([""]), true),
+        ("/spec", "hosts", json!("a"), true),
+    ];
+    let of_jobs = [
+        ("/spec", "enforcement", json!("required"), true),
+        ("/spec", "enforcement", json!(null), false),
+        ("/spec", "pools", json!([{"name": "P", "size": 1}, {"name": "P", "size": 1}]), true),
+        ("/spec", "pools", json!([{"size": 1}]), true),
+        ("/spec/processingElements/0", "name", json!("ä"), true),
+        ("/spec/processingElements/0", "name", json!(null), true),
+        ("/spec/processingElements/0", "operatrs", json!([]), true),
+        ("/spec/processingElements/0", "operators", json!([{"name": "O"}, {"name": "O"}]), true),
+        ("/spec/processingElements/0", "operators", json!([{"name": "O", "host": {}}]), true),
+        ("/spec/processingElements/0", "operators", json!(null), false),
+    ];
+    let own = if kind == "HostPool" { &of_pools[..] } else { &of_jobs[..] };
+    select([&of_all[..], own].concat())
 }

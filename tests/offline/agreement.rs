@@ -1,10 +1,10 @@
 //! `plan` and the webhook agree: random objects are planned, and what an API server would make of them is
-//! reviewed.
+//! reviewed. Compared are the verdict, the reasons, the changes, the warnings, and the object after the patch.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use stowplan::testing::admission::validate::validate;
 use stowplan::testing::admission::{Decision, Review};
 use stowplan::testing::systems;
@@ -12,9 +12,12 @@ use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::view::View;
 
 use crate::cli::command::Folder;
-use crate::planned_cases::{WORKLOADS, made, member, pool_spec, workload};
-use crate::pods::{decide_pod, review_of, view_of};
-use crate::properties::cluster::{cluster, policy_text};
+use crate::planned_cases::{
+    WORKLOADS, made, made_claim, member, misshapen, mistyped, pool_spec, run, tekton, template_of,
+    workload,
+};
+use crate::pods::{Kind, patch_of, patched, review_of, view_of};
+use crate::properties::cluster::{Cluster, cluster, policy_text};
 use crate::properties::job::job;
 use crate::properties::pod::any_pod;
 
@@ -26,43 +29,72 @@ struct Said {
     is_allowed: bool,
     reasons: Vec<String>,
     changes: Vec<String>,
+    warnings: Vec<String>,
+    /// The object that an API server would store; null if it is refused.
+    stored: Value,
+}
+
+fn texts(list: &Value, key: &str) -> Vec<String> {
+    let texts = list.as_array().into_iter().flatten();
+    let text =
+        |of: &Value| if key.is_empty() { of.as_str() } else { of[key].as_str() }.map(str::to_owned);
+    texts.filter_map(text).collect()
 }
 
 impl Said {
-    fn by_webhook(decision: &Decision) -> Self {
-        let (findings, intents) = match decision {
-            Decision::Refuse(refusal) => (&refusal.findings[..], &[][..]),
-            Decision::Admit(admission) => (&admission.findings[..], &admission.intents[..]),
-            _ => (&[][..], &[][..]),
+    /// What the webhook says about an object that it is sent.
+    fn by_webhook(decision: &Decision, sent: &Value) -> Self {
+        let (findings, intents, warnings) = match decision {
+            Decision::Refuse(refusal) => (&refusal.findings[..], &[][..], &refusal.warnings[..]),
+            Decision::Admit(of) => (&of.findings[..], &of.intents[..], &of.warnings[..]),
+            _ => (&[][..], &[][..], &[][..]),
         };
+        let stored = patch_of(decision).map(|patch| patched(sent, &patch).expect("it applies"));
         Self {
             is_allowed: !matches!(decision, Decision::Refuse(_)),
             reasons: findings.iter().map(|of| of.reason.to_string()).collect(),
             changes: intents.iter().map(|of| of.change.to_string()).collect(),
+            warnings: warnings.iter().map(|of| of.as_str().to_owned()).collect(),
+            stored: stored.unwrap_or_default(),
         }
     }
 
-    /// What `plan` says about each object of `input`; an error if it cannot read it.
-    fn by_plan(input: &[Value], cluster: &[Value], policy: &str) -> Result<Vec<Self>, String> {
-        let list = |items: &[Value]| json!({"apiVersion": "v1", "kind": "List", "items": items});
-        let folder =
-            Folder::new(&[("cluster.json", &*list(cluster).to_string()), ("policy.yaml", policy)]);
-        let words = "--cluster cluster.json --policy policy.yaml -o json";
-        let output = folder.plan_of(words, list(input).to_string());
-        if output.code > 1 {
-            return Err(output.stderr);
-        }
-        let texts = |list: &Value, key: &str| -> Vec<String> {
-            let texts = list.as_array().into_iter().flatten();
-            texts.filter_map(|of| of[key].as_str()).map(str::to_owned).collect()
-        };
-        let list = output.json();
-        let said = list["items"].as_array().expect("a list").iter().map(|item| Self {
-            is_allowed: item["allowed"] == true,
-            reasons: texts(&item["findings"], "reason"),
-            changes: texts(&item["intents"], "what"),
+    /// What `plan` says about each object of `input`; an error if it cannot read it. `store` makes of
+    /// the patched object, and the number of what was said about it, what an API server would store.
+    fn by_plan(
+        input: &[Value],
+        cluster: &[Value],
+        policy: &str,
+        store: impl Fn(usize, &Value) -> Value,
+    ) -> Result<Vec<Self>, String> {
+        let items = plan(input, cluster, policy)?;
+        let said = items.iter().enumerate().map(|(number, item)| {
+            let patch = serde_json::from_value::<json_patch::Patch>(item["patch"].clone());
+            let object = input.get(number).unwrap_or(&input[0]);
+            let object = patched(object, &patch.expect("a patch")).expect("it applies");
+            let is_allowed = item["allowed"] == true;
+            Self {
+                is_allowed,
+                reasons: texts(&item["findings"], "reason"),
+                changes: texts(&item["intents"], "what"),
+                warnings: texts(&item["warnings"], ""),
+                stored: if is_allowed { store(number, &object) } else { Value::Null },
+            }
         });
         Ok(said.collect())
+    }
+}
+
+/// The items of the plan of `input`; an error if it cannot be read.
+fn plan(input: &[Value], cluster: &[Value], policy: &str) -> Result<Vec<Value>, String> {
+    let list = |items: &[Value]| json!({"apiVersion": "v1", "kind": "List", "items": items});
+    let cluster = list(cluster).to_string();
+    let folder = Folder::new(&[("cluster.json", &*cluster), ("policy.yaml", policy)]);
+    let words = "--cluster cluster.json --policy policy.yaml -o json";
+    let output = folder.plan_of(words, list(input).to_string());
+    match output.code {
+        0 | 1 => Ok(output.json()["items"].as_array().expect("a list").clone()),
+        _ => Err(output.stderr),
     }
 }
 
@@ -79,7 +111,31 @@ fn validated(object: &Value, old: Option<&Value>, view: &View, policy: &Policy) 
     }
     let bytes = review.to_string();
     let review = Review::parse(bytes.as_bytes()).unwrap();
-    Said::by_webhook(&validate(&review, view, policy).unwrap())
+    Said::by_webhook(&validate(&review, view, policy).unwrap(), object)
+}
+
+/// The decision on the creation of a pod or a claim; `None`: it cannot be read. It exists from then on.
+fn created(kind: Kind, object: &Value, view: &mut View, policy: &Policy) -> Option<Said> {
+    let said = Said::by_webhook(&kind.decide("default", object, view, policy).ok()?, object);
+    if let Ok(Some(object)) = systems::object(said.stored.clone()) {
+        view.apply(object);
+    }
+    Some(said)
+}
+
+/// Policies of all systems.
+fn policies() -> impl Strategy<Value = String> {
+    let others = (
+        select(vec!["adopt", "provision"]),
+        select(vec!["disabled", "workspaces", "pipelineruns", "isolate-pipelinerun"]),
+        select(vec!["{}", "{mode: enforced, declaredLabels: [app]}", "{declaredLabels: [tier]}"]),
+        prop::bool::weighted(0.9),
+    );
+    (policy_text(), others).prop_map(|(text, (volumes, mode, katalyst, mpi))| {
+        format!(
+            "{text}\ncoschedule: {{volumes: {volumes}, mode: {mode}}}\nkatalyst: {katalyst}\nmpi: {{enabled: {mpi}}}"
+        )
+    })
 }
 
 /// Policies under which some jobs and pools ask for too much.
@@ -91,8 +147,38 @@ fn limits() -> impl Strategy<Value = String> {
     })
 }
 
+/// A cluster with storage classes: `now` binds at once, and `waits` is its sibling.
+fn objects_of(cluster: &Cluster) -> Vec<Value> {
+    let class = |(name, mode): (&str, &str)| {
+        json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+            "provisioner": "example.com/disk", "volumeBindingMode": mode,
+        })
+    };
+    let classes = [("now", "Immediate"), ("waits", "WaitForFirstConsumer")].map(class);
+    [cluster.objects(), classes.to_vec()].concat()
+}
+
+/// The object that an API server reads: it takes null as absent.
+fn without_null(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let members = members.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(members.map(|(key, value)| (key.clone(), without_null(value))).collect())
+        }
+        Value::Array(items) => items.iter().map(without_null).collect(),
+        other => other.clone(),
+    }
+}
+
+/// As many cases as the environment variable `PROPTEST_CASES` says, which proptest reads, or 100.
+fn config() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    ProptestConfig { cases: if config.cases == 256 { 100 } else { config.cases }, ..config }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(config())]
 
     #[test]
     fn on_pods_and_on_those_of_workloads(
@@ -100,23 +186,105 @@ proptest! {
         kind in select([&["Pod"], &WORKLOADS[..]].concat()),
         service in select(vec!["pi", "other", ""]),
         cluster in cluster(),
-        policy in policy_text(),
+        policy in policies(),
     ) {
-        let (object, pod) = match kind {
+        let cluster = objects_of(&cluster);
+        let mut view = view_of(cluster.clone());
+        let policy_of = Policy::from_yaml(&policy).unwrap();
+        let mut pod = template.clone();
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        pod["metadata"]["name"] = json!("x");
+        let object = if kind == "Pod" { pod } else { workload(kind, service, &template) };
+        // The node for which `plan` shows a pod of a DaemonSet: one that is selected, if any is.
+        let shown = plan(std::slice::from_ref(&object), &cluster, &policy);
+        let node = shown.iter().flatten().find_map(|item| item["node"].as_str());
+        let make = |object: &Value| match kind {
+            "Pod" => object.clone(),
+            _ => {
+                let template = object.pointer(template_of(kind)).unwrap();
+                made(kind, service, node.unwrap_or("unknown"), template)
+            }
+        };
+        let mut webhook = Vec::new();
+        if kind == "WithClaim" {
+            webhook.push(created(Kind::Claim, &made_claim(&object), &mut view, &policy_of));
+        }
+        webhook.push(created(Kind::Pod, &make(&object), &mut view, &policy_of));
+        let webhook: Option<Vec<Said>> = webhook.into_iter().collect();
+        let count = webhook.as_ref().map_or(0, Vec::len);
+        let plan = Said::by_plan(std::slice::from_ref(&object), &cluster, &policy, |number, object| {
+            if number + 1 < count { made_claim(object) } else { make(object) }
+        });
+        prop_assert_eq!(plan.as_ref().ok(), webhook.as_ref(), "{:?} {}", plan, object);
+    }
+
+    #[test]
+    fn on_what_no_api_server_reads(
+        mut template in member(),
+        (pointer, value) in mistyped(),
+        kind in select([&["Pod"], &WORKLOADS[..]].concat()),
+        policy in policies(),
+    ) {
+        // With a key: other pods are not read.
+        template["metadata"]["annotations"]["stowplan.dev/coschedule-group"] = json!("night");
+        template["metadata"]["labels"] = json!({});
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        template.pointer_mut(parent).unwrap()[key] = value;
+        let object = match kind {
             "Pod" => {
                 let mut pod = template;
                 pod["apiVersion"] = json!("v1");
                 pod["kind"] = json!("Pod");
-                pod["metadata"]["name"] = json!("x");
-                (pod.clone(), pod)
+                if pod["metadata"].is_object() {
+                    pod["metadata"]["name"] = json!("x");
+                }
+                pod
             }
-            kind => (workload(kind, service, &template), made(kind, service, &template)),
+            kind => workload(kind, "pi", &template),
         };
-        let view = cluster.view();
-        let webhook = decide_pod("default", &pod, &view, &Policy::from_yaml(&policy).unwrap());
-        let webhook = webhook.map(|decision| vec![Said::by_webhook(&decision)]);
-        let plan = Said::by_plan(std::slice::from_ref(&object), &cluster.objects(), &policy);
-        prop_assert_eq!(plan.as_ref().ok(), webhook.as_ref().ok(), "{:?} {}", plan, object);
+        let plan = plan(std::slice::from_ref(&object), &[], &policy);
+        prop_assert!(plan.is_err(), "{:?} {}", plan, object);
+    }
+
+    #[test]
+    fn on_the_claims_and_pods_of_runs(run in run(), cluster in cluster(), policy in policies()) {
+        let cluster = objects_of(&cluster);
+        let planned = plan(std::slice::from_ref(&run), &cluster, &policy);
+        let item = &planned.as_ref().expect("a run is read")[0];
+        let claims = item["run"]["claims"].as_array().cloned().unwrap_or_default();
+        let name = |of: &Value| (of["workspace"].as_str().unwrap().to_owned(), of["name"].clone());
+        let names: Map<String, Value> = claims.iter().map(name).collect();
+        let (made_claims, pods) = tekton(&run, &names);
+        let mut view = view_of(cluster);
+        view.apply(systems::object(run.clone()).unwrap().unwrap());
+        let policy = Policy::from_yaml(&policy).unwrap();
+        prop_assert_eq!(claims.len(), made_claims.len());
+        for (planned, claim) in claims.iter().zip(&made_claims) {
+            let webhook = created(Kind::Claim, claim, &mut view, &policy).unwrap();
+            let said = (texts(&planned["changes"], ""), texts(&planned["warnings"], ""));
+            prop_assert_eq!(said, (webhook.changes, webhook.warnings), "{} {}", planned, run);
+        }
+        let tasks = item["run"]["tasks"].as_array().cloned().unwrap_or_default();
+        prop_assert_eq!(tasks.len(), pods.len());
+        for [task_run, _] in &pods {
+            view.apply(systems::object(task_run.clone()).unwrap().unwrap());
+        }
+        let mut all_are_allowed = true;
+        for (planned, [_, pod]) in tasks.iter().zip(&pods) {
+            // Its tasks may begin at the same time.
+            let decision = Kind::Pod.decide("default", pod, &view, &policy).unwrap();
+            let mut webhook = Said::by_webhook(&decision, pod);
+            let mut changes = texts(&planned["changes"], "");
+            // Tekton does not say in what order a pod has the volumes of its workspaces.
+            [&mut changes, &mut webhook.changes].into_iter().for_each(|all| all.sort_unstable());
+            let said = (planned["allowed"] == true, changes, texts(&planned["warnings"], ""));
+            all_are_allowed &= webhook.is_allowed;
+            prop_assert_eq!(
+                said, (webhook.is_allowed, webhook.changes, webhook.warnings), "{} {}", planned, run
+            );
+        }
+        prop_assert_eq!(item["allowed"] == true, all_are_allowed, "{}", item);
     }
 
     #[test]
@@ -143,8 +311,19 @@ proptest! {
         sent["metadata"]["uid"] = json!("u");
         let policy_of = Policy::from_yaml(&policy).unwrap();
         let webhook = validated(&sent, old, &view_of(cluster.clone()), &policy_of);
-        let plan = Said::by_plan(std::slice::from_ref(&object), &cluster, &policy);
-        prop_assert_eq!(plan, Ok(vec![webhook]), "{:?} {}", change, object);
+        let store = |_: usize, object: &Value| {
+            let mut stored = object.clone();
+            stored["metadata"]["uid"] = json!("u");
+            stored
+        };
+        let plan = Said::by_plan(std::slice::from_ref(&object), &cluster, &policy, store);
+        // The API server does not ask the webhook about what its definition refuses.
+        let is_malformed = |said: &Said| said.reasons.iter().any(|of| of == "MalformedJob");
+        if plan.as_ref().is_ok_and(|said| is_malformed(&said[0])) {
+            prop_assert!(!webhook.is_allowed, "{:?} {}", webhook, object);
+        } else {
+            prop_assert_eq!(plan, Ok(vec![webhook]), "{:?} {}", change, object);
+        }
     }
 
     #[test]
@@ -168,6 +347,31 @@ proptest! {
             }
             webhook.push(said);
         }
-        prop_assert_eq!(Said::by_plan(&pools, &[], &policy), Ok(webhook), "{:?}", pools);
+        let plan = Said::by_plan(&pools, &[], &policy, |_, pool| pool.clone());
+        prop_assert_eq!(plan, Ok(webhook), "{:?}", pools);
+    }
+
+    #[test]
+    fn on_the_form_of_pools_and_jobs(
+        (kind, (parent, key, value, is_refused)) in select(vec!["HostPool", "StreamsJob"])
+            .prop_flat_map(|kind| (Just(kind), misshapen(kind))),
+        pool in pool_spec(),
+    ) {
+        let metadata = json!({"name": "o", "namespace": "default"});
+        let spec = match kind {
+            "HostPool" => pool,
+            _ => json!({"processingElements": [{"name": "e", "operators": [{"name": "O"}]}]}),
+        };
+        let mut object = json!({"apiVersion": OWN, "kind": kind, "metadata": metadata, "spec": spec});
+        object.pointer_mut(parent).unwrap()[key] = value;
+        let plan = Said::by_plan(std::slice::from_ref(&object), &[], "", |_, of| without_null(of));
+        let said = plan.as_ref().map(|said| &said[0]);
+        if is_refused {
+            prop_assert!(!said.is_ok_and(|said| said.is_allowed), "{:?} {}", plan, object);
+        } else {
+            let policy = Policy::from_yaml("").unwrap();
+            let webhook = validated(&without_null(&object), None, &View::default(), &policy);
+            prop_assert_eq!(said, Ok(&webhook), "{}", object);
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use crate::api;
 use crate::api::rules::{PATTERNS, Rule};
 use crate::cli::input::{Item, describe};
 use crate::placement::reason::{Finding, Reason, quoted};
@@ -33,37 +34,39 @@ pub(super) struct Definition {
     name: String,
 }
 
+/// Changes an object of stowplan's kinds to the one that the API server reads: fields that are null get their
+/// defaults or are absent, and absent ones get their defaults.
+pub(super) fn complete(object: &mut Value) {
+    let text = |key: &str| object[key].as_str();
+    if let (Some(version), Some(kind)) = (text("apiVersion"), text("kind"))
+        && let Some(schema) = find_schema(version, kind)
+    {
+        complete_value(object, schema);
+    }
+}
+
+/// Finds the schema of a kind, if it is one of stowplan's.
+fn find_schema(version: &str, kind: &str) -> Option<&'static Value> {
+    let (group, version) = version.split_once('/').filter(|(group, _)| *group == api::GROUP)?;
+    let is_its = |of: &&Value| of["spec"]["group"] == group && of["spec"]["names"]["kind"] == kind;
+    let versions = DEFINITIONS.iter().find(is_its)?["spec"]["versions"].as_array()?;
+    versions.iter().find(|of| of["name"] == version)?.pointer("/schema/openAPIV3Schema")
+}
+
 impl Definition {
     /// Finds the definition of an object, if its kind is one of stowplan's.
     pub(super) fn find(item: &Item<'_>) -> Option<Self> {
-        let (group, version) = item.version.split_once('/')?;
-        let is_its = |of: &&Value| {
-            of["spec"]["group"] == group && of["spec"]["names"]["kind"] == item.kind.as_str()
-        };
-        let versions = DEFINITIONS.iter().find(is_its)?["spec"]["versions"].as_array()?;
-        let version = versions.iter().find(|of| of["name"] == version)?;
+        let schema = find_schema(&item.version, &item.kind)?;
         let mut validations = SYSTEMS.iter().flat_map(|system| system.validations);
-        let validation = validations.find(|of| of.resource.kind == item.kind)?;
-        Some(Self {
-            schema: version.pointer("/schema/openAPIV3Schema")?,
-            malformed: validation.unreadable,
-            name: item.kind.to_lowercase(),
-        })
-    }
-
-    /// Changes an object to the one that the API server reads: fields that are null get their defaults or are
-    /// absent, and so do absent ones.
-    pub(super) fn complete(&self, object: &mut Value) {
-        complete(object, self.schema);
+        let malformed = validations.find(|of| of.resource.kind == item.kind)?.unreadable;
+        Some(Self { schema, malformed, name: item.kind.to_lowercase() })
     }
 
     /// Returns a finding for each unknown field of an object, and for each rule of the definition that it breaks
-    /// in place of `old`; the object is [completed](Self::complete). Rules between fields are not checked
+    /// in place of `old`; both are [completed](complete). Rules between fields are not checked
     /// while fields are wrong, as by the API server.
     pub(super) fn check(&self, object: &Value, old: Option<&Value>) -> Vec<Finding> {
-        let mut old = old.cloned();
-        old.iter_mut().for_each(|old| self.complete(old));
-        let old = old.unwrap_or_default();
+        let old = old.unwrap_or(&Value::Null);
         let mut check = Check { definition: self, findings: Vec::new(), broken: Vec::new() };
         check.required("", object, self.schema);
         for (key, value) in object.as_object().into_iter().flatten() {
@@ -95,7 +98,7 @@ impl Definition {
     }
 }
 
-fn complete(value: &mut Value, schema: &Value) {
+fn complete_value(value: &mut Value, schema: &Value) {
     match value {
         Value::Object(members) => {
             let properties = schema["properties"].as_object();
@@ -110,10 +113,12 @@ fn complete(value: &mut Value, schema: &Value) {
                     (Some(Value::Null), None) if !is_nullable => _ = members.remove(key),
                     _ => {}
                 }
-                members.get_mut(key).into_iter().for_each(|value| complete(value, property));
+                members.get_mut(key).into_iter().for_each(|value| complete_value(value, property));
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| complete(item, &schema["items"])),
+        Value::Array(items) => {
+            items.iter_mut().for_each(|item| complete_value(item, &schema["items"]))
+        }
         // kubectl sends a number without a fraction as an integer.
         Value::Number(number) if schema["type"] == "integer" => {
             let whole = number.as_f64().filter(|of| of.fract() == 0.0 && of.abs() < 1e15);
@@ -330,7 +335,7 @@ mod tests {
         let (malformed, name) = (Reason::MalformedPool, "thing".to_owned());
         let definition = Definition { schema, malformed, name };
         let mut object = object.clone();
-        definition.complete(&mut object);
+        complete_value(&mut object, schema);
         definition.check(&object, old)
     }
 
@@ -364,8 +369,9 @@ mod tests {
             let mut value = object(spec);
             let item = Item { version, kind, pointer: String::new(), value: &value.clone() };
             let definition = Definition::find(&item).unwrap();
-            definition.complete(&mut value);
-            let findings = definition.check(&value, old.map(object).as_ref());
+            let mut old = old.map(object);
+            [&mut value].into_iter().chain(&mut old).for_each(complete);
+            let findings = definition.check(&value, old.as_ref());
             findings.iter().map(|it| format!("{} {}", it.subject, it.problem)).collect()
         };
         let long = "é".repeat(254);

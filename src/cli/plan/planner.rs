@@ -7,9 +7,9 @@ use json_patch::Patch;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::definition::Definition;
+use super::definition::{self, Definition};
 use super::patch::rebase;
 use super::settle::{self, Stage, Written};
 use crate::admission::stored::{decide_as_written, decide_creation};
@@ -192,20 +192,46 @@ impl Planner<'_> {
                 }
             }
         }
-        let settled = stage.map(|stage| stage.settle(self.policy, self.now)).unwrap_or_default();
+        if let Some(stage) = stage {
+            self.decide_settled(entries, written, view, stage);
+        }
+    }
+
+    /// Decides on the objects whose status the controller writes, in their order, and adds them to the View
+    /// as the controller would leave them.
+    fn decide_settled(
+        &self,
+        entries: &mut [Entry<'_>],
+        written: Vec<(usize, Written)>,
+        view: &mut View,
+        mut stage: Stage,
+    ) {
+        let apply = |view: &mut View, settled: &[Value]| {
+            let objects =
+                settled.iter().filter_map(|object| systems::object(object.clone()).ok()?);
+            objects.for_each(|object| view.apply(object));
+        };
+        stage.begin(self.policy, self.now);
+        let mut settled = stage.settle();
         let mut refused = Vec::new();
-        for ((index, written), settled) in written.into_iter().zip(settled) {
+        let mut accepted: Vec<usize> = Vec::new();
+        for (position, (index, written)) in written.into_iter().enumerate() {
             let entry = &mut entries[index];
             let decision = self.decide_written(entry, &written, view);
-            let settled = settled.into_iter().filter_map(|object| systems::object(object).ok()?);
-            match decision {
-                Ok(Decision::Refuse(_)) => refused.extend(settled),
-                _ => settled.for_each(|object| view.apply(object)),
+            if matches!(decision, Ok(Decision::Refuse(_))) {
+                // It never exists, so it takes nothing from the others.
+                stage.withdraw(&written, &settled[position]);
+                refused.push(std::mem::take(&mut settled[position]));
+                settled = stage.settle();
+                accepted.iter().for_each(|earlier| apply(view, &settled[*earlier]));
+            } else {
+                apply(view, &settled[position]);
+                accepted.push(position);
             }
             entry.written = Some((written, decision));
         }
         // A pod that needs one of these is told what is wrong with it.
-        refused.into_iter().for_each(|object| view.apply(object));
+        refused.iter().for_each(|settled| apply(view, settled));
     }
 
     /// Decides on an object of stowplan's own when those before it in the input exist, and those after
@@ -243,9 +269,7 @@ impl Planner<'_> {
         let Entry { item, name, .. } = entry;
         let resource = read_by_decisions(item)?;
         let mut object = item.to_object();
-        if let Some(definition) = Definition::find(item) {
-            definition.complete(&mut object);
-        }
+        definition::complete(&mut object);
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             if resource.namespaced {
                 metadata.insert("namespace".to_owned(), self.namespace_of(item).into());
@@ -440,10 +464,10 @@ impl Planner<'_> {
         }
         let unplayed = template::find_template(&entry.item).is_none();
         let unplayed = unplayed.then(|| template::format_pointer(pointer));
-        let mut shown = String::new();
+        let mut preview = Preview::default();
         let planned = template::expand(&entry.item, pointer, &namespace).and_then(|mut pod| {
             if template::is_for_each_node(&entry.item) {
-                shown = pin_to_one(&mut pod, view);
+                preview = pin_to_one(&mut pod, view);
             }
             let decision = decide_creation(&POD, &namespace, &pod, view, self.policy)
                 .map_err(|error| format_error(&POD, &error))?;
@@ -451,6 +475,9 @@ impl Planner<'_> {
         });
         let planned = planned.map_err(|problem| self.problem(entry, &problem));
         let (mut pod, decision) = planned.ok()?;
+        if matches!(decision, Decision::Pass(_)) {
+            preview = Preview::default();
+        }
         let (operations, patch) = match &decision {
             Decision::Admit(admission) => {
                 let operations = admission.patch.operations();
@@ -459,7 +486,6 @@ impl Planner<'_> {
             }
             _ => (Vec::new(), Vec::new()),
         };
-        let mut preview = Preview { text: shown, ..Preview::default() };
         if !matches!(decision, Decision::Refuse(_)) {
             let is_patched = json_patch::patch(&mut pod, &Patch(operations)).is_ok();
             let name = match template::name(&pod) {
@@ -480,7 +506,7 @@ impl Planner<'_> {
                 let explained = systems::explain(view, self.policy, &name);
                 preview.text += &explained.text;
                 preview.waits = explained.waits;
-                preview.fields = explained.fields;
+                preview.fields.extend(explained.fields);
             }
         }
         if !pointer.is_empty() && !matches!(decision, Decision::Refuse(_)) {
@@ -517,21 +543,25 @@ impl Planner<'_> {
     }
 }
 
-/// Requires one of the nodes that get a pod, the first by name. Returns a line for people that says which.
-fn pin_to_one(pod: &mut Value, view: &View) -> String {
+/// Requires one of the nodes that get a pod, the first by name. Says which.
+fn pin_to_one(pod: &mut Value, view: &View) -> Preview {
     let spec = PodSpec::deserialize(&pod["spec"]).unwrap_or_default();
     let needs = PodNeeds::of_spec(&spec);
-    let mut candidates = Candidate::all_empty(view);
-    let is_chosen = |candidate: &Candidate<'_>| {
+    let is_selected = |candidate: &Candidate<'_>| {
         fit::first_obstacle(&Question::new(*candidate, &needs), fit::CHOICE).is_none()
     };
-    let first = candidates.find(is_chosen).map(|candidate| candidate.name.to_owned());
-    let name = first.as_ref().map(|name| format!("node {name}"));
-    template::pin(pod, first.as_deref().unwrap_or("unknown"));
-    format!(
-        "  one pod for each node that it selects; shown for {}\n",
-        name.as_deref().unwrap_or("one")
-    )
+    let selected = Candidate::all_empty(view).filter(is_selected);
+    let node = selected.map(|candidate| candidate.name).min().map(str::to_owned);
+    template::pin(pod, node.as_deref().unwrap_or("unknown"));
+    let shown = match &node {
+        Some(node) => format!("shown for node {node}"),
+        None => "none is known here; shown for one".to_owned(),
+    };
+    Preview {
+        text: format!("  one pod for each node that it selects; {shown}\n"),
+        fields: Map::from_iter([("node".to_owned(), json!(node))]),
+        ..Preview::default()
+    }
 }
 
 /// The namespace that an object names; an empty one counts as absent.

@@ -7,6 +7,7 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
+use super::definition;
 use crate::simulation::{CONTROLLER, CONTROLLER_ALONE, Event, Id, Outcome, Simulation};
 use crate::systems::SYSTEMS;
 use crate::systems::plan::Plan;
@@ -49,6 +50,7 @@ pub(in crate::cli) fn complete(document: &mut Value) {
     if document["kind"] == NODE.kind {
         complete_node(document);
     }
+    definition::complete(document);
 }
 
 /// What the controller would make now of the objects without a status: these objects, and all that it
@@ -73,7 +75,8 @@ pub(in crate::cli) fn assume(
     for document in new {
         stage.add_input(document, now);
     }
-    stage.carry_out_all(policy, now);
+    stage.begin(policy, now);
+    stage.carry_out_all();
     let Stage { simulation, asked } = stage;
     let done = simulation.writes.iter().filter(|written| written.outcome == Outcome::Done);
     let written: Vec<Id> = done.map(|written| Id::of_target(&written.target)).collect();
@@ -83,7 +86,7 @@ pub(in crate::cli) fn assume(
 }
 
 impl Default for Stage {
-    /// An empty cluster, with a policy and a time that [`Stage::settle`] replaces.
+    /// An empty cluster, with a policy and a time that [`Stage::begin`] replaces.
     fn default() -> Self {
         let simulation = Simulation::new(Policy::default(), Timestamp::UNIX_EPOCH);
         let mut simulation = simulation.with_planner(plan_settled);
@@ -132,10 +135,16 @@ impl Stage {
         Written { object: document, old }
     }
 
+    /// Sets the policy and the time of the controller.
+    pub(super) fn begin(&mut self, policy: &Policy, now: Timestamp) {
+        self.simulation.policy = policy.clone();
+        self.simulation.store.now = now;
+    }
+
     /// Carries out what the controller would do. Returns each object of the input, in their order,
     /// with those that the controller would create for it.
-    pub(super) fn settle(mut self, policy: &Policy, now: Timestamp) -> Vec<Vec<Value>> {
-        self.carry_out_all(policy, now);
+    pub(super) fn settle(&mut self) -> Vec<Vec<Value>> {
+        self.carry_out_all();
         let Self { simulation, asked } = self;
         let uid = |id: &Id| simulation.store.get(id).map(|object| &object["metadata"]["uid"]);
         let uids: Vec<Option<&Value>> = asked.iter().map(uid).collect();
@@ -153,10 +162,19 @@ impl Stage {
         settled
     }
 
+    /// Takes an object of the input back, which the webhook refuses: without it the controller may serve
+    /// later ones. `settled` is what [`Stage::settle`] has returned for it.
+    pub(super) fn withdraw(&mut self, written: &Written, settled: &[Value]) {
+        let store = &mut self.simulation.store;
+        match &written.old {
+            Some(old) => store.put(old.clone()),
+            None => settled.iter().for_each(|object| _ = store.remove(&Id::of(object))),
+        }
+    }
+
     /// Carries out what the controller would do, until nothing is left.
-    fn carry_out_all(&mut self, policy: &Policy, now: Timestamp) {
-        self.simulation.policy = policy.clone();
-        self.simulation.store.now = now;
+    fn carry_out_all(&mut self) {
+        let now = self.simulation.store.now;
         let end = now.checked_add(HORIZON).unwrap_or(now);
         let mut plans = 0;
         self.simulation.catch_up(CONTROLLER);

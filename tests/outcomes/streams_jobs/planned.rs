@@ -9,7 +9,7 @@ use serde_json::Value;
 use testbed::control_plane::NodeSpec;
 
 use super::random::numbers;
-use crate::planned_cases::{WORKLOADS, made, member, pool_spec, workload};
+use crate::planned_cases::{WORKLOADS, made, member, misshapen, pool_spec, workload};
 use crate::streams_cases::{any_model, job_spec};
 use crate::world::{Space, World, element, host_pool, job, succeeds};
 
@@ -42,12 +42,16 @@ pub(crate) async fn plan_says_what_the_api_server_says(world: Arc<World>) -> Res
     for _ in 0..ROUNDS {
         let service = select(vec!["pi", "other", ""]);
         let any = (any_model(), pool_spec(), member(), select(WORKLOADS.to_vec()), service);
-        let (model, pool, template, kind, service) =
-            any.new_tree(&mut runner).map_err(anyhow::Error::msg)?.current();
+        let wrong = (misshapen("HostPool"), misshapen("StreamsJob"));
+        let ((model, pool, template, kind, service), (of_pool, of_job)) =
+            (any, wrong).new_tree(&mut runner).map_err(anyhow::Error::msg)?.current();
         let job = job("j", &job_spec(&model, node_name));
         let pool = host_pool("p", &pool);
-        let pair = (workload(kind, service, &template), made(kind, service, &template));
-        for (planned, sent) in [(job.clone(), job), (pool.clone(), pool), pair] {
+        let (wrong_job, wrong_pool) = (changed(&job, of_job), changed(&pool, of_pool));
+        let pod = made(kind, service, &node_name(0), &template);
+        let pair = (workload(kind, service, &template), pod);
+        let own = [job, pool, wrong_job, wrong_pool].map(|object| (object.clone(), object));
+        for (planned, sent) in own.into_iter().chain([pair]) {
             let is_accepted = agree(&space, &planned, &sent).await;
             match is_accepted.with_context(|| format!("seed {seed}: {planned}"))? {
                 true => accepted += 1,
@@ -61,13 +65,24 @@ pub(crate) async fn plan_says_what_the_api_server_says(world: Arc<World>) -> Res
     world.run(&format!("delete node {}", nodes.join(" "))).await.map(drop)
 }
 
+/// The object with a field of another form.
+fn changed(object: &Value, (parent, key, value, _): (&str, &str, Value, bool)) -> Value {
+    let mut object = object.clone();
+    if let Some(Value::Object(parent)) = object.pointer_mut(parent) {
+        parent.insert(key.to_owned(), value);
+    }
+    object
+}
+
 /// Plans an object, and sends what is made of it; returns whether both accept it.
 async fn agree(space: &Space, planned: &Value, sent: &Value) -> Result<bool> {
     let plan = space.stowplan("plan -f - --live -o json", &planned.to_string()).await?;
     let list: Value = serde_json::from_str(&plan.out).with_context(|| plan.err.clone())?;
     let arguments = ["-n", &space.name, "create", "--dry-run=server", "-f", "-"];
     let answer = space.world.kubectl(&arguments, &sent.to_string()).await?;
-    let is_allowed = list["items"][0]["allowed"] == true;
+    // A StatefulSet has items for its claims, too, which are right.
+    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_allowed = !items.is_empty() && items.iter().all(|item| item["allowed"] == true);
     ensure!(is_allowed == answer.success, "plan: {list}; the API server: {}", answer.err);
     Ok(is_allowed)
 }
