@@ -37,13 +37,14 @@ const UNKNOWN: u8 = 3;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Planned are pods and all objects that create pods: Deployments, ReplicaSets, StatefulSets (ordinal
-0, and its claims), Jobs (index 0), CronJobs, DaemonSets (one of their nodes), ReplicationControllers,
-PodTemplates, and pod templates in objects of other kinds. The controllers of these are not played:
-what such a pod is refused for may be what its controller adds. A StreamsJob is checked together with its pods in the input. For a Tekton
-PipelineRun, its groups, its claims and the pods of its tasks are shown. HostPools, StreamsJobs,
-Namespaces, PipelineRuns, Pipelines, claims, volumes and storage classes in the input count as part
-of the cluster; pools and jobs have the members that the controller would choose now. Objects are
-planned in their order: a pod, a pool or a job counts as existing for those after it.
+0, and its claims), Jobs (index 0), CronJobs, DaemonSets (one of their nodes),
+ReplicationControllers, PodTemplates, and pod templates in objects of other kinds. The controllers
+of these are not played: what such a pod is refused for may be what its controller adds. A
+StreamsJob is checked together with its pods in the input. For a Tekton PipelineRun, its groups, its
+claims and the pods of its tasks are shown. HostPools, StreamsJobs, Namespaces, PipelineRuns,
+Pipelines, claims, volumes and storage classes in the input count as part of the cluster; pools and
+jobs have the members that the controller would choose now. Objects are planned in their order: a
+pod, a pool or a job counts as existing for those after it.
 
 With --live the cluster's policy is read, and everything in all namespaces that the user may list,
 else in one namespace; a note says which right is missing.

@@ -275,6 +275,17 @@ fn name_of_first(item: &Item<'_>) -> String {
     format!("{}-{}", name_of(item), start.unwrap_or_default())
 }
 
+/// Directs operations on a field of the template that the controller of `item` sets itself to the field of
+/// `item` that it sets it to: the subdomain of the pods of a StatefulSet is its `serviceName`.
+pub(super) fn redirect(item: &Item<'_>, patch: &mut [Value]) {
+    let is_set = matches!((item.group(), item.kind.as_str()), ("apps", "StatefulSet"));
+    for operation in patch.iter_mut().filter(|_| is_set) {
+        if operation["path"] == "/spec/template/spec/subdomain" {
+            operation["path"] = "/spec/serviceName".into();
+        }
+    }
+}
+
 /// Whether each node gets a pod of `item`.
 pub(super) fn is_for_each_node(item: &Item<'_>) -> bool {
     matches!((item.group(), item.kind.as_str()), ("apps", "DaemonSet"))

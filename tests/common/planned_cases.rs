@@ -83,8 +83,11 @@ pub(crate) fn made(kind: &str, service: &str, node: &str, template: &Value) -> V
     }
     if kind == "WithClaim" {
         let claim = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-x-0"}});
-        let own = spec["volumes"].as_array().cloned().unwrap_or_default();
-        spec["volumes"] = [vec![claim], own].concat().into();
+        // A volume of the template with the name of a claim gives way.
+        let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+        volumes.retain(|volume| volume["name"] != "data");
+        volumes.insert(0, claim);
+        spec["volumes"] = volumes.into();
     }
     if kind == "DaemonSet" {
         let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});

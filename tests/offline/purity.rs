@@ -16,7 +16,7 @@ kubernetes*
 wire*
 placement* text wire kubernetes
 policy* names text
-api
+api names
 view* names kubernetes
 systems* placement view policy api names wire kubernetes
 admission* systems placement view policy api wire kubernetes

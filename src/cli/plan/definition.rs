@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use crate::api;
-use crate::api::rules::{PATTERNS, Rule};
+use crate::api::rules::{Holds, PATTERNS, Rule};
 use crate::cli::input::{Item, describe};
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::policy::suggest;
@@ -85,16 +85,15 @@ impl Definition {
         check.findings
     }
 
-    /// Adds what is wrong with the form of an object to what the webhook says about it.
-    pub(super) fn join(
-        &self,
-        mut findings: Vec<Finding>,
-        of_webhook: Vec<Finding>,
-    ) -> Vec<Finding> {
-        let is_malformed = |finding: &Finding| finding.reason == self.malformed;
-        let is_said = findings.iter().any(is_malformed);
-        findings.extend(of_webhook.into_iter().filter(|of| !(is_said && is_malformed(of))));
-        findings
+    /// Adds what the webhook says about an object to what is wrong with its form, without what that says
+    /// already.
+    pub(super) fn join(&self, form: Vec<Finding>, of_webhook: Vec<Finding>) -> Vec<Finding> {
+        let is_said = |finding: &Finding| {
+            let is_of_form = [self.malformed, Reason::ImmutableSpec].contains(&finding.reason);
+            is_of_form && form.iter().any(|of| of.reason == finding.reason)
+        };
+        let more: Vec<Finding> = of_webhook.into_iter().filter(|of| !is_said(of)).collect();
+        [form, more].concat()
     }
 }
 
@@ -139,17 +138,17 @@ struct Check<'d> {
 }
 
 impl Check<'_> {
-    fn malformed(&self, path: &str, problem: String) -> Finding {
+    fn finding(&self, reason: Reason, path: &str, problem: String) -> Finding {
         let fields: String =
             path.split('[').map(|part| part.split(']').next_back().unwrap_or_default()).collect();
         let dot = if path.is_empty() { "" } else { "." };
         let remedy = format!("see `kubectl explain {}{dot}{fields}`", self.definition.name);
         let subject = if path.is_empty() { &*self.definition.name } else { path };
-        Finding::new(self.definition.malformed, subject, problem, remedy)
+        Finding::new(reason, subject, problem, remedy)
     }
 
     fn report(&mut self, path: &str, problem: String) {
-        let finding = self.malformed(path, problem);
+        let finding = self.finding(self.definition.malformed, path, problem);
         self.findings.push(finding);
     }
 
@@ -191,9 +190,14 @@ impl Check<'_> {
         }
         for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
             let old = Some(old).filter(|old| !old.is_null());
-            if find_rule(rule).is_some_and(|known| !known.is_kept(value, old)) {
+            let known = find_rule(rule).filter(|known| !known.is_kept(value, old));
+            if let Some(known) = known {
                 let message = rule["message"].as_str().unwrap_or_default().to_owned();
-                let finding = self.malformed(path, message);
+                let reason = match known.holds {
+                    Holds::Alone(_) => self.definition.malformed,
+                    Holds::Since(_) => Reason::ImmutableSpec,
+                };
+                let finding = self.finding(reason, path, message);
                 self.broken.push(finding);
             }
         }
@@ -331,7 +335,7 @@ mod tests {
     use super::*;
 
     fn check(schema: &Value, object: &Value, old: Option<&Value>) -> Vec<Finding> {
-        let schema = Box::leak(Box::new(schema.clone()));
+        let schema: &'static Value = Box::leak(Box::new(schema.clone()));
         let (malformed, name) = (Reason::MalformedPool, "thing".to_owned());
         let definition = Definition { schema, malformed, name };
         let mut object = object.clone();

@@ -481,7 +481,8 @@ impl Planner<'_> {
         let (operations, patch) = match &decision {
             Decision::Admit(admission) => {
                 let operations = admission.patch.operations();
-                let patch = rebase(&operations, pointer, entry.item.value);
+                let mut patch = rebase(&operations, pointer, entry.item.value);
+                template::redirect(&entry.item, &mut patch);
                 (operations, patch)
             }
             _ => (Vec::new(), Vec::new()),
