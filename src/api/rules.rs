@@ -1,5 +1,5 @@
-//! Rules of a definition between fields, and between an object and the one that it replaces: in CEL for the
-//! API server, and as functions for the command `plan`.
+//! Rules of a definition between fields, and between an object and the one that it replaces: in CEL
+//! for the API server, and as functions for the command `plan`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
 use serde_json::Value;
@@ -16,8 +16,8 @@ pub(crate) struct Rule {
     pub(crate) holds: Holds,
 }
 
-/// Decides whether a rule holds. It is given the part of an object that has the rule, without fields that
-/// are null.
+/// Decides whether a rule holds. It is given the part of an object that has the rule, without
+/// fields that are null.
 #[derive(Debug)]
 pub(crate) enum Holds {
     /// By the object alone.

@@ -38,7 +38,8 @@ pub(super) struct Planned<'d> {
 }
 
 impl<'d> Planned<'d> {
-    /// The plan of an object with this decision, and nothing beside it. `None`: the object has no name.
+    /// The plan of an object with this decision, and nothing beside it. `None`: the object has no
+    /// name.
     pub(super) fn new(
         document: usize,
         item: &Item<'d>,

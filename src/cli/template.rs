@@ -62,8 +62,8 @@ fn find_parts(value: &Value, is: &impl Fn(&str, &Value) -> bool) -> Vec<String> 
     }
 }
 
-/// Builds the pod of `item`, which is in `namespace`, as the webhook would receive it, without the defaults of
-/// the API server; `pointer` is a result of [`find_template`] or [`find_templates`].
+/// Builds the pod of `item`, which is in `namespace`, as the webhook would receive it, without the
+/// defaults of the API server; `pointer` is a result of [`find_template`] or [`find_templates`].
 ///
 /// # Errors
 /// Why the object is invalid; the API server would refuse it.
@@ -207,8 +207,8 @@ fn add_controller_fields(
     );
 }
 
-/// The claims that the controller of a StatefulSet creates before the pod of ordinal 0, each with the JSON
-/// pointer to its template.
+/// The claims that the controller of a StatefulSet creates before the pod of ordinal 0, each with
+/// the JSON pointer to its template.
 ///
 /// # Errors
 /// Why a template is invalid.
@@ -246,9 +246,9 @@ fn claim_templates<'d>(item: &Item<'d>) -> &'d [Value] {
     templates.filter(|_| is_set).map_or(&[], Vec::as_slice)
 }
 
-/// Mounts the claims of a StatefulSet in its pod. A volume of the template with the name of a claim is
-/// replaced. The others come first here, and last in the pod that the controller makes: so they keep their
-/// indices in the template.
+/// Mounts the claims of a StatefulSet in its pod. A volume of the template with the name of a claim
+/// is replaced. The others come first here, and last in the pod that the controller makes: so they
+/// keep their indices in the template.
 fn mount_claims(item: &Item<'_>, pod_name: &str, pod: &mut Map<String, Value>) {
     let templates = claim_templates(item);
     let Some(Value::Object(spec)) = pod.get_mut("spec").filter(|_| !templates.is_empty()) else {
@@ -275,8 +275,9 @@ fn name_of_first(item: &Item<'_>) -> String {
     format!("{}-{}", name_of(item), start.unwrap_or_default())
 }
 
-/// Directs operations on a field of the template that the controller of `item` sets itself to the field of
-/// `item` that it sets it to: the subdomain of the pods of a StatefulSet is its `serviceName`.
+/// Directs operations on a field of the template that the controller of `item` sets itself to the
+/// field of `item` that it sets it to: the subdomain of the pods of a StatefulSet is its
+/// `serviceName`.
 pub(super) fn redirect(item: &Item<'_>, patch: &mut [Value]) {
     let is_set = matches!((item.group(), item.kind.as_str()), ("apps", "StatefulSet"));
     for operation in patch.iter_mut().filter(|_| is_set) {
@@ -291,8 +292,8 @@ pub(super) fn is_for_each_node(item: &Item<'_>) -> bool {
     matches!((item.group(), item.kind.as_str()), ("apps", "DaemonSet"))
 }
 
-/// Requires a node by its name, as the controller of DaemonSets does in place of the node selector terms of
-/// the template.
+/// Requires a node by its name, as the controller of DaemonSets does in place of the node selector
+/// terms of the template.
 pub(super) fn pin(pod: &mut Value, node: &str) {
     let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
     let mut parent = pod;

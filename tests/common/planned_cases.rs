@@ -45,7 +45,8 @@ pub(crate) fn made_claim(workload: &Value) -> Value {
     claim
 }
 
-/// The pod that the controller of a workload of this kind makes for `node`, by the source of Kubernetes.
+/// The pod that the controller of a workload of this kind makes for `node`, by the source of
+/// Kubernetes.
 pub(crate) fn made(kind: &str, service: &str, node: &str, template: &Value) -> Value {
     let mut spec = template["spec"].clone();
     let text_map = |key: &str| match &template["metadata"][key] {
@@ -243,8 +244,8 @@ pub(crate) fn run() -> impl Strategy<Value = Value> {
     )
 }
 
-/// What Tekton makes for a run: its claims, and for each task the TaskRun and the pod. `claims` has the
-/// names of the claims by their workspaces: they are hashes.
+/// What Tekton makes for a run: its claims, and for each task the TaskRun and the pod. `claims` has
+/// the names of the claims by their workspaces: they are hashes.
 pub(crate) fn tekton(run: &Value, claims: &Map<String, Value>) -> (Vec<Value>, Vec<[Value; 2]>) {
     let owner = |kind: &str, name: &str, uid: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": uid, "controller": true}]);
     let workspaces = run["spec"]["workspaces"].as_array().expect("workspaces");
@@ -321,8 +322,9 @@ pub(crate) fn pool_spec() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Changes by which a pool or a job does not have the form of its definition any more, or has another one:
-/// the JSON pointer to a map, a field of it, and its value. The API server refuses the object, if `true`.
+/// Changes by which a pool or a job does not have the form of its definition any more, or has
+/// another one: the JSON pointer to a map, a field of it, and its value. The API server refuses the
+/// object, if `true`.
 pub(crate) fn misshapen(
     kind: &str,
 ) -> impl Strategy<Value = (&'static str, &'static str, Value, bool)> {

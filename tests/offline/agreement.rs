@@ -1,5 +1,6 @@
-//! `plan` and the webhook agree: random objects are planned, and what an API server would make of them is
-//! reviewed. Compared are the verdict, the reasons, the changes, the warnings, and the object after the patch.
+//! `plan` and the webhook agree: random objects are planned, and what an API server would make of
+//! them is reviewed. Compared are the verdict, the reasons, the changes, the warnings, and the
+//! object after the patch.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -59,8 +60,9 @@ impl Said {
         }
     }
 
-    /// What `plan` says about each object of `input`; an error if it cannot read it. `store` makes of
-    /// the patched object, and the number of what was said about it, what an API server would store.
+    /// What `plan` says about each object of `input`; an error if it cannot read it. `store` makes
+    /// of the patched object, and the number of what was said about it, what an API server would
+    /// store.
     fn by_plan(
         input: &[Value],
         cluster: &[Value],
@@ -114,7 +116,8 @@ fn validated(object: &Value, old: Option<&Value>, view: &View, policy: &Policy) 
     Said::by_webhook(&validate(&review, view, policy).unwrap(), object)
 }
 
-/// The decision on the creation of a pod or a claim; `None`: it cannot be read. It exists from then on.
+/// The decision on the creation of a pod or a claim; `None`: it cannot be read. It exists from then
+/// on.
 fn created(kind: Kind, object: &Value, view: &mut View, policy: &Policy) -> Option<Said> {
     let said = Said::by_webhook(&kind.decide("default", object, view, policy).ok()?, object);
     if let Ok(Some(object)) = systems::object(said.stored.clone()) {

@@ -1,7 +1,7 @@
-//! Checks objects of stowplan's own kinds by their definitions, as the API server does before it asks the
-//! webhook, and finds fields that the definitions do not have. kubectl refuses an object with such a field, and
-//! the API server drops the field for a client that does not ask for that, so that a misspelt constraint would be
-//! lost.
+//! Checks objects of stowplan's own kinds by their definitions, as the API server does before it
+//! asks the webhook, and finds fields that the definitions do not have. kubectl refuses an object
+//! with such a field, and the API server drops the field for a client that does not ask for that,
+//! so that a misspelt constraint would be lost.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -34,8 +34,8 @@ pub(super) struct Definition {
     name: String,
 }
 
-/// Changes an object of stowplan's kinds to the one that the API server reads: fields that are null get their
-/// defaults or are absent, and absent ones get their defaults.
+/// Changes an object of stowplan's kinds to the one that the API server reads: fields that are null
+/// get their defaults or are absent, and absent ones get their defaults.
 pub(super) fn complete(object: &mut Value) {
     let text = |key: &str| object[key].as_str();
     if let (Some(version), Some(kind)) = (text("apiVersion"), text("kind"))
@@ -62,9 +62,9 @@ impl Definition {
         Some(Self { schema, malformed, name: item.kind.to_lowercase() })
     }
 
-    /// Returns a finding for each unknown field of an object, and for each rule of the definition that it breaks
-    /// in place of `old`; both are [completed](complete). Rules between fields are not checked
-    /// while fields are wrong, as by the API server.
+    /// Returns a finding for each unknown field of an object, and for each rule of the definition
+    /// that it breaks in place of `old`; both are [completed](complete). Rules between fields are
+    /// not checked while fields are wrong, as by the API server.
     pub(super) fn check(&self, object: &Value, old: Option<&Value>) -> Vec<Finding> {
         let old = old.unwrap_or(&Value::Null);
         let mut check = Check { definition: self, findings: Vec::new(), broken: Vec::new() };
@@ -85,8 +85,8 @@ impl Definition {
         check.findings
     }
 
-    /// Adds what the webhook says about an object to what is wrong with its form, without what that says
-    /// already.
+    /// Adds what the webhook says about an object to what is wrong with its form, without what that
+    /// says already.
     pub(super) fn join(&self, form: Vec<Finding>, of_webhook: Vec<Finding>) -> Vec<Finding> {
         let is_said = |finding: &Finding| {
             let is_of_form = [self.malformed, Reason::ImmutableSpec].contains(&finding.reason);

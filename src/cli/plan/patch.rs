@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use crate::cli::input::Document;
 use crate::cli::report::Planned;
 
-/// Converts operations on a pod or a claim to operations on the part of `object` that it was built from, at
-/// the pointer `prefix`.
+/// Converts operations on a pod or a claim to operations on the part of `object` that it was built
+/// from, at the pointer `prefix`.
 ///
-/// The controller adds labels, annotations, volumes and more. What it adds them to may be missing in the
-/// object, and is created first.
+/// The controller adds labels, annotations, volumes and more. What it adds them to may be missing
+/// in the object, and is created first.
 pub(super) fn rebase(patch: &[PatchOperation], prefix: &str, object: &Value) -> Vec<Value> {
     let mut changed = object.clone();
     let mut operations = Vec::new();

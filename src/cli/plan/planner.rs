@@ -197,8 +197,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Decides on the objects whose status the controller writes, in their order, and adds them to the View
-    /// as the controller would leave them.
+    /// Decides on the objects whose status the controller writes, in their order, and adds them to
+    /// the View as the controller would leave them.
     fn decide_settled(
         &self,
         entries: &mut [Entry<'_>],
@@ -364,8 +364,8 @@ impl Planner<'_> {
         Some(Planned { patch, preview, hint, ..planned })
     }
 
-    /// Gets the preview of an object of this kind from its system, and the decision that represents it.
-    /// `decided` is that on the object itself, if there is one already.
+    /// Gets the preview of an object of this kind from its system, and the decision that represents
+    /// it. `decided` is that on the object itself, if there is one already.
     ///
     /// # Errors
     /// Why the object is invalid.
@@ -398,8 +398,8 @@ impl Planner<'_> {
         Ok((preview, decision))
     }
 
-    /// Decides on the claims that the controller of a StatefulSet creates before its first pod, and adds them
-    /// to the View. Returns those that have keys; a problem is recorded.
+    /// Decides on the claims that the controller of a StatefulSet creates before its first pod, and
+    /// adds them to the View. Returns those that have keys; a problem is recorded.
     fn plan_claims<'d>(&mut self, entry: &Entry<'d>, view: &mut View) -> Vec<Planned<'d>> {
         let namespace = self.namespace_of(&entry.item);
         let mut kinds = SYSTEMS.iter().flat_map(|system| system.previews);

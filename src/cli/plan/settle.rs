@@ -162,8 +162,8 @@ impl Stage {
         settled
     }
 
-    /// Takes an object of the input back, which the webhook refuses: without it the controller may serve
-    /// later ones. `settled` is what [`Stage::settle`] has returned for it.
+    /// Takes an object of the input back, which the webhook refuses: without it the controller may
+    /// serve later ones. `settled` is what [`Stage::settle`] has returned for it.
     pub(super) fn withdraw(&mut self, written: &Written, settled: &[Value]) {
         let store = &mut self.simulation.store;
         match &written.old {

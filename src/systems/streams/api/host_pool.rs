@@ -187,8 +187,8 @@ pub(crate) fn constrain(spec: &mut JSONSchemaProps) {
     spec.x_kubernetes_validations = Some(RULES.iter().map(Rule::validation).collect());
 }
 
-/// The rules between the fields of a spec, and for its changes. They are on `spec`: a transition rule on an
-/// optional field is skipped when the field is added or removed.
+/// The rules between the fields of a spec, and for its changes. They are on `spec`: a transition
+/// rule on an optional field is skipped when the field is added or removed.
 pub(crate) const RULES: &[Rule] = &[
     Rule {
         cel: "!has(self.hosts) || (!has(self.size) && !has(self.tags))",

@@ -308,8 +308,9 @@ pub(crate) const RULES: &[Rule] = &[
     },
 ];
 
-/// The rules of the host of an operator. No list and no macro in them: as often as they may be evaluated,
-/// for each of 200,000 operators, the API server would refuse the whole definition for the cost.
+/// The rules of the host of an operator. No list and no macro in them: as often as they may be
+/// evaluated, for each of 200,000 operators, the API server would refuse the whole definition for
+/// the cost.
 pub(crate) const HOST_RULES: &[Rule] = &[
     Rule {
         cel: "(has(self.name) ? 1 : 0) + (has(self.address) ? 1 : 0) + (has(self.pool) ? 1 : 0) == 1",
