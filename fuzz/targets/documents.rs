@@ -17,6 +17,8 @@ use stowplan::testing::{systems, view};
 #[expect(dead_code, reason = "the readers of documents alone are wanted")]
 #[path = "../../src/cli/input.rs"]
 mod input;
+#[path = "../../src/text.rs"]
+mod text;
 #[path = "../../src/cli/yaml.rs"]
 mod yaml;
 

@@ -2,6 +2,8 @@
 //! them is reviewed. Compared are the verdict, the reasons, the changes, the warnings, and the
 //! object after the patch.
 
+mod cases;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -12,11 +14,10 @@ use stowplan::testing::systems;
 use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::view::View;
 
+use cases::{made_claim, mistyped, run, tekton, template_of};
+
 use crate::cli::command::Folder;
-use crate::planned_cases::{
-    WORKLOADS, made, made_claim, member, misshapen, mistyped, pool_spec, run, tekton, template_of,
-    workload,
-};
+use crate::planned_cases::{WORKLOADS, made, member, misshapen, pool_spec, workload};
 use crate::pods::{Kind, patch_of, patched, review_of, view_of};
 use crate::properties::cluster::{Cluster, cluster, policy_text};
 use crate::properties::job::job;

@@ -20,7 +20,7 @@ api names
 view* names kubernetes
 systems* placement view policy api names wire kubernetes
 admission* systems placement view policy api wire kubernetes
-simulation* systems placement view kubernetes
+simulation* admission systems placement view api kubernetes
 cluster systems placement view policy api telemetry
 tls telemetry
 telemetry text

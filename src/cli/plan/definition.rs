@@ -270,9 +270,7 @@ fn find_problems(value: &Value, schema: &Value) -> Vec<String> {
     let count = |what: &str, count: usize, [least, most]: [Option<f64>; 2], unit: &str| {
         let is_wrong = least.is_some_and(|least| (count as f64) < least)
             || most.is_some_and(|most| (count as f64) > most);
-        let least = least.map(|least| format!(" at least {least}")).unwrap_or_default();
-        let most = most.map(|most| format!(" at most {most}")).unwrap_or_default();
-        is_wrong.then(|| format!("{what} {count}{unit}, and{least}{most} are allowed"))
+        is_wrong.then(|| format!("{what} {count}{unit}, and {} are allowed", range(least, most)))
     };
     match value {
         Value::String(text) => {
@@ -292,9 +290,7 @@ fn find_problems(value: &Value, schema: &Value) -> Vec<String> {
             let is_wrong =
                 least.is_some_and(|least| number < least) || most.is_some_and(|most| number > most);
             if is_wrong {
-                let least = least.map(|least| format!(" at least {least}")).unwrap_or_default();
-                let most = most.map(|most| format!(" at most {most}")).unwrap_or_default();
-                problems.push(format!("is {number}, and must be{least}{most}"));
+                problems.push(format!("is {number}, and must be {}", range(least, most)));
             }
         }
         Value::Array(items) => {
@@ -305,6 +301,14 @@ fn find_problems(value: &Value, schema: &Value) -> Vec<String> {
         _ => {}
     }
     problems
+}
+
+/// Writes the allowed range of a number.
+fn range(least: Option<f64>, most: Option<f64>) -> String {
+    let least = least.map(|least| format!("at least {least}"));
+    let most = most.map(|most| format!("at most {most}"));
+    let limits: Vec<String> = [least, most].into_iter().flatten().collect();
+    limits.join(" and ")
 }
 
 /// Finds an item that a set, or a list with keys, has twice.
@@ -382,18 +386,18 @@ mod tests {
         for (spec, expected) in [
             (json!({"size": 3, "tags": null, "exclusivity": null}), ""),
             (json!({"size": 3.0}), ""),
-            (json!({"size": 0}), "spec.size is 0, and must be at least 1 at most 5000"),
+            (json!({"size": 0}), "spec.size is 0, and must be at least 1 and at most 5000"),
             (json!({"size": "3"}), "spec.size is a text, and must be of type integer"),
             (json!({"size": 3.5}), "spec.size is the number 3.5, and must be of type integer"),
             (
                 json!({"hosts": []}),
-                "spec.hosts has 0 items, and at least 1 at most 256 are allowed",
+                "spec.hosts has 0 items, and at least 1 and at most 256 are allowed",
             ),
             (json!({"hosts": ["a", null]}), "spec.hosts[1] is nothing, and must be of type string"),
             (json!({"hosts": ["a", "a"]}), "spec.hosts has \"a\" twice"),
             (
                 json!({"hosts": [long]}),
-                "spec.hosts[0] has 254 characters, and at least 1 at most 253 are allowed",
+                "spec.hosts[0] has 254 characters, and at least 1 and at most 253 are allowed",
             ),
             (
                 json!({"tags": ["ü"]}),
@@ -425,7 +429,7 @@ mod tests {
             (host(json!({})), format!("{at} give exactly one of name, address and pool")),
             (
                 host(json!({"pool": "P", "index": 5000})),
-                format!("{at}.index is 5000, and must be at least 0 at most 4999"),
+                format!("{at}.index is 5000, and must be at least 0 and at most 4999"),
             ),
             (
                 host(json!({"name": "n", "index": 1})),

@@ -181,7 +181,7 @@ fn only_requested_resources_can_be_insufficient() {
     let view = view(&json!({"status": {"allocatable": {"memory": "1Mi"}}}), 1);
     assert!(found(&view, &requests(&json!({"cpu": "1"})), ALL).is_empty());
     let spec = requests(&json!({"cpu": "2", "memory": "1", "example.com/gpu": "2"}));
-    let insufficient = "has insufficient cpu (1000m of 2000m) and memory (0 MiB of 1 MiB) and example.com/gpu (1 of 2)";
+    let insufficient = "has insufficient cpu (1000m of 2000m) and memory (0 MiB of 1 MiB) and example.com/gpu (1 of 2, with no pod on it)";
     assert_eq!(found(&view, &spec, ALL), [insufficient]);
 }
 

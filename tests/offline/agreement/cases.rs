@@ -1,0 +1,142 @@
+//! Random objects for the comparison without an API server, and what their controllers make of them.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Map, Value, json};
+
+use crate::planned_cases::metadata;
+
+/// The claim that the controller of a workload with claims makes of the template in `workload`.
+pub(super) fn made_claim(workload: &Value) -> Value {
+    let mut claim = workload["spec"]["volumeClaimTemplates"][0].clone();
+    claim["apiVersion"] = json!("v1");
+    claim["kind"] = json!("PersistentVolumeClaim");
+    claim["metadata"]["name"] = json!("data-x-0");
+    claim
+}
+
+/// The JSON pointer to the template in a workload.
+pub(super) fn template_of(kind: &str) -> &'static str {
+    if kind == "CronJob" { "/spec/jobTemplate/spec/template" } else { "/spec/template" }
+}
+
+/// Values of a wrong type in a template, by their JSON pointers. No API server reads it.
+pub(super) fn mistyped() -> impl Strategy<Value = (&'static str, Value)> {
+    select(vec![
+        ("/metadata", json!("x")),
+        ("/metadata/annotations", json!([])),
+        ("/metadata/annotations", json!({"stowplan.dev/coschedule-group": 1})),
+        ("/metadata/labels", json!({"app": true})),
+        ("/spec/nodeName", json!(5)),
+        ("/spec/affinity", json!("x")),
+        ("/spec/affinity", json!({"nodeAffinity": []})),
+        ("/spec/tolerations", json!({"key": "k"})),
+        ("/spec/nodeSelector", json!({"zone": 1})),
+        ("/spec/schedulingGates", json!("x")),
+    ])
+}
+
+/// A run of Tekton, the claims and pods of which [`tekton`] makes.
+pub(super) fn run() -> impl Strategy<Value = Value> {
+    let workspace = select(vec![
+        json!({"persistentVolumeClaim": {"claimName": "shared"}}),
+        json!({"persistentVolumeClaim": {"claimName": "other"}}),
+        json!({"volumeClaimTemplate": {"spec": {"storageClassName": "now"}}}),
+        json!({"volumeClaimTemplate": {"metadata": {"name": "own"}, "spec": {"storageClassName": "waits"}}}),
+        json!({"emptyDir": {}}),
+    ]);
+    let task = proptest::sample::subsequence(vec!["w0", "w1", "w2"], 0..3);
+    let template = prop::option::weighted(
+        0.3,
+        select(vec![
+            json!({"nodeSelector": {"zone": "a"}}),
+            json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "third"}}]}),
+            json!({"tolerations": [{"key": "k", "operator": "Exists"}]}),
+        ]),
+    );
+    (metadata(), vec(workspace, 3), vec(task, 1..4), template).prop_map(
+        |(mut metadata, workspaces, tasks, template)| {
+            metadata["name"] = json!("r");
+            metadata["namespace"] = json!("default");
+            metadata["uid"] = json!("u");
+            metadata["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+            let named = |(number, mut workspace): (usize, Value)| {
+                workspace["name"] = json!(format!("w{number}"));
+                workspace
+            };
+            let workspaces: Vec<Value> = workspaces.into_iter().enumerate().map(named).collect();
+            let task = |(number, used): (usize, Vec<&str>)| {
+                let used: Vec<Value> = used.iter().map(|name| json!({"name": name})).collect();
+                json!({"name": format!("t{number}"), "workspaces": used, "taskSpec": {"steps": []}})
+            };
+            let tasks: Vec<Value> = tasks.into_iter().enumerate().map(task).collect();
+            json!({
+                "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": metadata,
+                "spec": {
+                    "pipelineSpec": {"tasks": tasks}, "workspaces": workspaces,
+                    "taskRunTemplate": template.map(|template| json!({"podTemplate": template})),
+                },
+            })
+        },
+    )
+}
+
+/// What Tekton makes for a run: its claims, and for each task the TaskRun and the pod. `claims` has
+/// the names of the claims by their workspaces: they are hashes.
+pub(super) fn tekton(run: &Value, claims: &Map<String, Value>) -> (Vec<Value>, Vec<[Value; 2]>) {
+    let owner = |kind: &str, name: &str, uid: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": uid, "controller": true}]);
+    let workspaces = run["spec"]["workspaces"].as_array().expect("workspaces");
+    let claim_of = |workspace: &Value| match &workspace["persistentVolumeClaim"]["claimName"] {
+        Value::Null => claims.get(workspace["name"].as_str().expect("a name")).cloned(),
+        name => Some(name.clone()),
+    };
+    let templates = workspaces.iter().filter(|of| of["volumeClaimTemplate"].is_object());
+    let made_claims = templates.map(|workspace| {
+        let mut claim = workspace["volumeClaimTemplate"].clone();
+        claim["apiVersion"] = json!("v1");
+        claim["kind"] = json!("PersistentVolumeClaim");
+        claim["metadata"]["name"] = claim_of(workspace).into();
+        claim["metadata"]["namespace"] = json!("default");
+        claim["metadata"]["ownerReferences"] = owner("PipelineRun", "r", "u");
+        claim
+    });
+    let tasks = run["spec"]["pipelineSpec"]["tasks"].as_array().expect("tasks").iter();
+    let pods = tasks.map(|task| {
+        let name = format!("r-{}", task["name"].as_str().expect("a name"));
+        let mut labels = json!({"tekton.dev/pipelineTask": task["name"]});
+        let task_run = json!({
+            "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+            "metadata": {
+                "name": name, "namespace": "default", "uid": name, "labels": labels,
+                "ownerReferences": owner("PipelineRun", "r", "u"),
+            },
+        });
+        for (key, value) in run["metadata"]["labels"].as_object().into_iter().flatten() {
+            labels[key] = value.clone();
+        }
+        let mut spec = run["spec"]["taskRunTemplate"]["podTemplate"].clone();
+        if spec.is_null() {
+            spec = json!({});
+        }
+        let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+        for used in task["workspaces"].as_array().into_iter().flatten() {
+            let workspace = workspaces.iter().find(|of| of["name"] == used["name"]);
+            let Some(claim) = workspace.and_then(claim_of) else { continue };
+            let volume = json!({"claimName": claim});
+            // Workspaces with one claim share a volume.
+            if volumes.iter().all(|other| other["persistentVolumeClaim"] != volume) {
+                volumes.push(json!({"name": used["name"], "persistentVolumeClaim": volume}));
+            }
+        }
+        spec["volumes"] = volumes.into();
+        spec["containers"] = json!([{"name": "step", "image": "i"}]);
+        let metadata = json!({
+            "name": format!("{name}-pod"), "namespace": "default", "labels": labels,
+            "annotations": run["metadata"]["annotations"],
+            "ownerReferences": owner("TaskRun", &name, &name),
+        });
+        [task_run, json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})]
+    });
+    (made_claims.collect(), pods.collect())
+}
