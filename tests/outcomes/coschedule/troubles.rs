@@ -83,7 +83,7 @@ pub(crate) async fn a_quota_forbids_the_statefulset(world: Arc<World>) -> Result
         space.expect_event(&[&format!("Pod/{pod}"), "PlaceholderNotMade"]).await?;
     }
     let check = space.stowplan("check pipelinerun/ci", "").await?;
-    ensure!(check.out.contains("its pods run without it"), "{}{}", check.out, check.err);
+    ensure!(check.out.contains("run beside each other without it"), "{}{}", check.out, check.err);
     for pod in ["ci-one-pod", "ci-two-pod"] {
         space.let_end(pod).await?;
     }

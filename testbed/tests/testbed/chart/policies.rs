@@ -120,6 +120,23 @@ fn pods(Users { admin, controller }: &Users<'_>) {
 
     let only = "the controller changes only the label stowplan.dev/wake of a pod";
     controller.may_not("label pod plain a=b", only);
+    // The labels of a placeholder's pod are for members of its group alone, and both together.
+    let (component, instance) =
+        ("app.kubernetes.io/component=affinity-assistant", "app.kubernetes.io/instance");
+    controller.may_not(&format!("label pod plain {component} {instance}=p"), only);
+    let of_group = json!({"stowplan.dev/coschedule-member": "p", "app.kubernetes.io/instance": "x"});
+    admin.may_create(&pod("member", &of_group, &Value::Null));
+    for labels in [
+        component.to_owned(),
+        format!("--overwrite {component} {instance}=q"),
+        format!("--overwrite app.kubernetes.io/component=other {instance}=p"),
+        format!("--overwrite {component} {instance}=p a=b"),
+        format!("{component} {instance}-"),
+    ] {
+        controller.may_not(&format!("label pod member {labels}"), only);
+    }
+    controller.may(&format!("label pod member --overwrite {component} {instance}=p"));
+    admin.may("delete pod member --now");
     // With this label it could delete any pod.
     controller.may_not("label pod plain stowplan.dev/placeholder=x", only);
     let gated = "the controller changes annotations of a pod only where it removes the gate \
