@@ -68,10 +68,9 @@ pub(super) struct Args {
         "repository", "tag", "commit", "profile", "libc", "architecture",
     ])]
     mpi: Option<Implementation>,
-    /// The number of the user of the image with MPI: root, or mpiuser
-    #[arg(long, value_name = "UID", requires = "mpi", default_value = "0",
-          value_parser = ["0", "1000"])]
-    user: String,
+    /// The number of the user of the image with MPI: root, or mpiuser [default: 0]
+    #[arg(long, value_name = "UID", value_parser = ["0", "1000"])]
+    user: Option<String>,
     /// The archive [default: target/image/stowplan-VERSION-linux-ARCHITECTURE.tar, or
     /// target/image/mpi-NAME.tar]
     #[arg(long, value_name = "FILE")]
@@ -105,7 +104,7 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
 
 /// Copies an image with MPI from the testbed's cache, where it is made if it is not there.
 fn make_mpi(args: &Args, implementation: Implementation) -> Result<Ended> {
-    let image = MpiImage { implementation, user: args.user != "0" };
+    let image = MpiImage { implementation, user: args.user.as_deref() == Some("1000") };
     let reference = image.reference();
     let name = reference.trim_start_matches("stow.test/").trim_end_matches(":1");
     let metadata = metadata_of(super::workspace()?, &["--no-deps"])?;
@@ -146,6 +145,7 @@ fn output(args: &Args, target_directory: &Path, name: &str) -> Result<PathBuf> {
 }
 
 fn make_stowplan(args: &Args) -> Result<Ended> {
+    ensure!(args.user.is_none(), "--user is for an image with MPI: add --mpi NAME");
     let architecture = args.architecture.map_or_else(Architecture::of_this_machine, Ok)?;
     let target = args.libc.target(architecture);
     // All that can be wrong before a build of minutes.
