@@ -207,6 +207,8 @@ proptest! {
             "Pod" => object.clone(),
             _ => {
                 let template = object.pointer(template_of(kind)).unwrap();
+                // The patch of a StatefulSet may name another Service.
+                let service = object["spec"]["serviceName"].as_str().unwrap_or_default();
                 made(kind, service, node.unwrap_or("unknown"), template)
             }
         };

@@ -124,7 +124,8 @@ fn pods(Users { admin, controller }: &Users<'_>) {
     let (component, instance) =
         ("app.kubernetes.io/component=affinity-assistant", "app.kubernetes.io/instance");
     controller.may_not(&format!("label pod plain {component} {instance}=p"), only);
-    let of_group = json!({"stowplan.dev/coschedule-member": "p", "app.kubernetes.io/instance": "x"});
+    let of_group =
+        json!({"stowplan.dev/coschedule-member": "p", "app.kubernetes.io/instance": "x"});
     admin.may_create(&pod("member", &of_group, &Value::Null));
     for labels in [
         component.to_owned(),
