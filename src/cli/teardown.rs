@@ -32,6 +32,7 @@ use super::{block_on, print_notice};
 use crate::controller::certificates::secrets::Role;
 use crate::controller::lease;
 use crate::systems::SYSTEMS;
+use crate::systems::check::words::counted;
 use crate::systems::plan::operation::{remove, replace, test};
 
 /// The number of objects in one page of a list.
@@ -519,9 +520,8 @@ async fn report_kept(client: &Client) {
         if let Ok(objects) = list(&api, None).await {
             let definition = definition.name_any();
             let _ = report(&format!(
-                "kept {} {} and their definition; kubectl delete crd {definition} removes them",
-                objects.len(),
-                names.plural
+                "kept {}, and the definition: kubectl delete crd {definition} removes both",
+                counted(objects.len(), &names.kind)
             ));
         }
     }

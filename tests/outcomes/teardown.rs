@@ -177,7 +177,7 @@ async fn removed(world: &World) -> Result<()> {
             "removed Lease stowplan-system/stowplan-controller\n",
             "removed Secret stowplan-system/stowplan-tls\n",
             "removed Secret stowplan-system/stowplan-ca\n",
-            "kept 0 hostpools and their definition; kubectl delete crd hostpools.stowplan.dev",
+            "kept 0 HostPools, and the definition: kubectl delete crd hostpools.stowplan.dev",
         ],
     )?;
     // Again, with nothing left but a Secret that is not stowplan's.

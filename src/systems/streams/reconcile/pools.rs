@@ -17,7 +17,8 @@
 //! - [`accept`]: which pools may have nodes.
 //! - [`inventory`]: the nodes, their pods and their pools.
 //! - [`members`]: which members a pool keeps, loses and gets; [`choose`]: which nodes it gets;
-//!   [`obstacle`](crate::systems::streams::obstacle): why it cannot have others; [`waiting`]: which nodes waiting pods need.
+//!   [`obstacle`](crate::systems::streams::obstacle): why it cannot have others; [`waiting`]: which
+//!   nodes waiting pods need.
 //! - [`status`]: the status of a pool and the events about it.
 //! - [`node_marks`]: the patches of nodes; [`release`]: the confirmation of those that remove
 //!   marks.
