@@ -47,7 +47,9 @@ pub(crate) const CASES: &[Case] = cases! { controller,
         a_pool_grows_by_the_nodes_that_waiting_pods_need;
     pods: a_drained_group_runs_again;
     remedies:
-        a_cordoned_host_is_uncordoned, a_cordoned_node_without_the_other_pod_is_uncordoned, a_full_host_gets_free_capacity,
+        a_cordoned_host_is_uncordoned, a_cordoned_node_without_the_other_pod_is_uncordoned,
+        a_taint_is_removed, a_group_is_scaled_to_the_pods_that_have_room,
+        suspended_and_missing_workers_are_made, a_full_host_gets_free_capacity,
         a_node_gets_the_hostname_label, a_pool_without_a_node_gets_one,
         a_pod_that_was_not_placed_is_created_again;
 };

@@ -9,7 +9,10 @@ use testbed::control_plane::NodeSpec;
 
 use crate::controller::nodes::space_on;
 use crate::controller::pool;
-use crate::world::{Space, World, element, has, pod, requesting, same, succeeds};
+use crate::mpi::cluster::{launcher, worker_job, worker_set};
+use crate::world::{
+    Space, World, appears, element, has, pod, requesting, same, succeeds, workload_of,
+};
 
 /// Waits until `check` reports an obstacle with this text, and returns its remedy.
 async fn remedy(space: &Space, asked: &str, what: &str) -> Result<String> {
@@ -28,11 +31,17 @@ async fn remedy(space: &Space, asked: &str, what: &str) -> Result<String> {
 /// Runs the remedy for an obstacle of pod `p`, a kubectl command, as it is printed. Then the pod gets this
 /// node.
 async fn run_remedy(space: &Space, what: &str, node: &str) -> Result<()> {
-    let remedy = remedy(space, "pod/p", what).await?;
-    let command = remedy.split(':').next().unwrap_or_default();
-    let arguments = command.strip_prefix("kubectl ");
-    space.world.run(arguments.with_context(|| format!("no command: {remedy}"))?).await?;
+    run_command(space, &remedy(space, "pod/p", what).await?).await?;
     runs_on(space, node).await
+}
+
+/// Runs the kubectl command of a remedy, as a shell would: it is followed by an alternative or an explanation,
+/// and may follow a condition.
+async fn run_command(space: &Space, remedy: &str) -> Result<()> {
+    let (_, command) = remedy.split_once("kubectl ").with_context(|| remedy.to_owned())?;
+    let ends = [", or ", ": "].map(|end| command.find(end).unwrap_or(command.len()));
+    let command = &command[..ends[0].min(ends[1])];
+    space.world.run(&command.replace('\'', "")).await.map(drop)
 }
 
 /// Fails unless pod `p` gets this node, and `check` reports nothing about it.
@@ -68,6 +77,62 @@ pub(crate) async fn a_cordoned_node_without_the_other_pod_is_uncordoned(
     same(&space.node_of_new(&apart("other")).await?, &nodes[0])?;
     space.pending(&apart("p")).await?;
     run_remedy(&space, "is cordoned", &nodes[1]).await
+}
+
+pub(crate) async fn a_taint_is_removed(world: Arc<World>) -> Result<()> {
+    let (space, nodes) = space_on(&world, "tainted", 1).await?;
+    world.run(&format!("taint node {} mine=yes:NoSchedule", nodes[0])).await?;
+    space.pending(&at_host(&nodes[0])).await?;
+    run_remedy(&space, "has the taint mine=yes:NoSchedule", &nodes[0]).await
+}
+
+/// Two of three pods of 6 CPUs have room on the node of their group, which has 16.
+pub(crate) async fn a_group_is_scaled_to_the_pods_that_have_room(world: Arc<World>) -> Result<()> {
+    let (space, _) = space_on(&world, "scaled", 1).await?;
+    let on_it = pod(
+        "web",
+        &json!({
+            "metadata": {"labels": {"app": "web"}, "annotations": {"stowplan.dev/coschedule-group": "g"}},
+            "spec": {"nodeSelector": {"streams.ibm.com/hostpool": "scaled"}},
+        }),
+    );
+    space.created(&workload_of("Deployment", "web", 3, &requesting(on_it, "6"))).await?;
+    let waiting = appears("a pod that has no room", async || {
+        let pods = space.living("app=web").await?;
+        let (placed, waiting): (Vec<_>, Vec<_>) = pods
+            .iter()
+            .partition(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
+        let name = waiting.first().and_then(|pod| pod.metadata.name.clone());
+        Ok(name.filter(|_| placed.len() == 2))
+    })
+    .await?;
+    let remedy = remedy(&space, &format!("pod/{waiting}"), "insufficient cpu").await?;
+    has(&remedy, &["--replicas=2"])?;
+    run_command(&space, &remedy).await?;
+    let check = async || space.stowplan("check deployment/web", "").await?.succeeded();
+    succeeds("check deployment/web to report nothing", check).await.map(drop)
+}
+
+/// The launcher is suspended, and so are its workers; then they are scaled to 0.
+pub(crate) async fn suspended_and_missing_workers_are_made(world: Arc<World>) -> Result<()> {
+    let space = world.namespace("resumed").await?;
+    let mut launcher = launcher("run", "pi", &[]);
+    let mut workers = worker_job("workers", "pi", 2, &[]);
+    for job in [&mut launcher, &mut workers] {
+        job["spec"]["suspend"] = json!(true);
+        space.created(job).await?;
+    }
+    for job in ["run", "workers"] {
+        let what = format!("Job {job} is suspended");
+        run_command(&space, &remedy(&space, "mpi/pi", &what).await?).await?;
+    }
+    space.job_succeeded("run").await?;
+    let space = world.namespace("missing").await?;
+    space.created(&worker_set("ring-workers", "ring", 0, &[])).await?;
+    space.created(&self::launcher("run", "ring", &[])).await?;
+    let remedy = remedy(&space, "mpi/ring", "it is scaled to 0").await?;
+    run_command(&space, &remedy).await?;
+    space.job_succeeded("run").await
 }
 
 pub(crate) async fn a_full_host_gets_free_capacity(world: Arc<World>) -> Result<()> {
