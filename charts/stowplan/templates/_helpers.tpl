@@ -197,7 +197,7 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* The PriorityClass of placeholders that the chart creates; empty: it creates none. */}}
+{{/* The PriorityClass that placeholders of earlier releases name; empty: the chart does not keep it. */}}
 {{- define "stowplan.placeholderPriorityClass" -}}
 {{- $settings := .Values.policy.coschedule | default dict -}}
 {{- $placeholder := ternary $settings dict (kindIs "map" $settings) | dig "placeholder" dict | default dict -}}
