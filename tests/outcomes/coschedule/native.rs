@@ -51,10 +51,10 @@ pub(crate) async fn any_pods_can_be_a_group(world: Arc<World>) -> Result<()> {
     one_of(space.nodes_of_all("app=tight", 6).await?)?;
     let tight = space.living("app=tight").await?;
     let group = group_of(&tight[0]).unwrap_or_default();
-    // The chart's priority class: the scheduler places it before the members.
+    // As its members: above them, it would take the room that is handed over to those of other groups.
     let placeholder = space.pods().get(&format!("{group}-0")).await?.spec.unwrap_or_default();
     let priority = (placeholder.priority, placeholder.preemption_policy.as_deref());
-    ensure!(priority == (Some(1), Some("Never")), "{priority:?}");
+    ensure!(priority == (Some(0), Some("PreemptLowerPriority")), "{priority:?}");
     other.node_of("lone").await?;
     let lone = other.pods().get("lone").await?;
     ensure!(group_of(&lone) != Some(group), "one group of two namespaces");
