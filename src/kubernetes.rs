@@ -140,7 +140,7 @@ pub(crate) fn is_finished(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Whether the message of a 403 says that a right is missing: authorization answers like this. Others are of an
+/// Returns true if the message of a 403 says that a right is missing: authorization answers like this. Others are of an
 /// admission step, or of a proxy.
 #[must_use]
 pub(crate) fn is_missing_right(message: &str) -> bool {

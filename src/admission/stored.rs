@@ -50,7 +50,7 @@ pub fn decide_creation(
     Ok(decision)
 }
 
-/// What a stored pod lacks of what a decision gives it now.
+/// The difference between a stored pod and what a decision gives it now.
 pub(crate) enum Lack {
     /// It would be refused.
     Refused(Refusal),

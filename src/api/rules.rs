@@ -36,7 +36,7 @@ impl Rule {
         }
     }
 
-    /// Whether `object`, in place of `old`, keeps the rule.
+    /// Returns true if `object`, in place of `old`, keeps the rule.
     pub(crate) fn is_kept(&self, object: &Value, old: Option<&Value>) -> bool {
         match (&self.holds, old) {
             (Holds::Alone(holds), _) => holds(object),

@@ -14,7 +14,7 @@ use crate::systems::check::words::{LISTED, some};
 /// The name of an object, or a title.
 pub(super) const TITLE: Style = Style::new().bold();
 
-/// What is as it should be.
+/// A state that is as it should be.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 
 /// A warning, or what is not known.
@@ -23,7 +23,7 @@ pub(super) const DOUBT: Style = AnsiColor::Yellow.on_default();
 /// An obstacle, a problem or a refusal.
 pub(super) const BAD: Style = AnsiColor::Red.on_default();
 
-/// What to do.
+/// A remedy.
 pub(super) const REMEDY: Style = AnsiColor::Cyan.on_default();
 
 /// The beginnings of sentences in the texts of the systems, with their styles.

@@ -287,7 +287,7 @@ pub(super) fn redirect(item: &Item<'_>, patch: &mut [Value]) {
     }
 }
 
-/// Whether each node gets a pod of `item`.
+/// Returns true if each node gets a pod of `item`.
 pub(super) fn is_for_each_node(item: &Item<'_>) -> bool {
     matches!((item.group(), item.kind.as_str()), ("apps", "DaemonSet"))
 }

@@ -202,7 +202,7 @@ pub(crate) struct Shortage<'n> {
 }
 
 impl Shortage<'_> {
-    /// Whether the node is too small: there is nothing to free.
+    /// True if the node is too small: there is nothing to free.
     fn is_final(&self) -> bool {
         self.requested > self.allocatable
     }
@@ -221,7 +221,7 @@ impl Obstacle<'_> {
         matches!(self, Self::TooManyPods { .. } | Self::Insufficient(_))
     }
 
-    /// Whether the node is too small for the pod, so that nothing on it can be freed.
+    /// Returns true if the node is too small for the pod, so that nothing on it can be freed.
     #[must_use]
     pub(crate) fn is_too_small(&self) -> bool {
         matches!(self, Self::Insufficient(lacks) if lacks.iter().any(Shortage::is_final))

@@ -92,7 +92,7 @@ impl Action {
         Self { confirmation: Some(confirmation), ..self }
     }
 
-    /// The same action, with consequences if it is refused.
+    /// Returns this action, with consequences if it is refused.
     #[must_use]
     pub fn with_refusal(self, refusal: Refusal) -> Self {
         Self { refusal: Some(refusal), ..self }

@@ -44,7 +44,7 @@ fn texts(list: &Value, key: &str) -> Vec<String> {
 }
 
 impl Said {
-    /// What the webhook says about an object that it is sent.
+    /// Reads the webhook's decision on an object that it is sent.
     fn by_webhook(decision: &Decision, sent: &Value) -> Self {
         let (findings, intents, warnings) = match decision {
             Decision::Refuse(refusal) => (&refusal.findings[..], &[][..], &refusal.warnings[..]),
@@ -61,7 +61,7 @@ impl Said {
         }
     }
 
-    /// What `plan` says about each object of `input`; an error if it cannot read it. `store` makes
+    /// Plans each object of `input`; an error if it cannot read it. `store` makes
     /// of the patched object, and the number of what was said about it, what an API server would
     /// store.
     fn by_plan(

@@ -470,7 +470,7 @@ impl Unlisted {
         self.has_code(FORBIDDEN)
     }
 
-    /// Whether the user lacks the right, and the answer is not that of a proxy.
+    /// True if the user lacks the right, and the answer is not that of a proxy.
     fn lacks_right(&self) -> bool {
         let Problem::Request(kube::Error::Api(status)) = &self.error else { return false };
         self.is_forbidden() && is_missing_right(&status.message)

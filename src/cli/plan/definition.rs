@@ -257,7 +257,7 @@ fn has_type(value: &Value, schema: &Value) -> bool {
     }
 }
 
-/// What the schema of a value forbids, without its parts; the ends of sentences about the value.
+/// Finds the problems of a value by its schema, without its parts: the ends of sentences about the value.
 fn find_problems(value: &Value, schema: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some(allowed) = schema["enum"].as_array()

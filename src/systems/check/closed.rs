@@ -21,7 +21,7 @@ pub(crate) struct Closed<'c>(BTreeMap<String, Row<'c>>);
 struct Row<'c> {
     /// The reason, of several nodes.
     of_several: String,
-    /// Whether such a node can be opened: not one that has a role, or that does not fit.
+    /// Returns true if such a node can be opened: not one that has a role, or that does not fit.
     is_way_out: bool,
     /// Each with its remedy.
     nodes: Vec<(&'c str, String)>,

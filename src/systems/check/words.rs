@@ -51,7 +51,7 @@ pub(crate) fn node_remedy(obstacle: &Obstacle<'_>, node: &str) -> String {
     }
 }
 
-/// Whether Kubernetes sets a taint with this key itself, and removes it with its cause.
+/// Returns true if Kubernetes sets a taint with this key itself, and removes it with its cause.
 fn is_of_kubernetes(key: &str) -> bool {
     ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"]
         .iter()

@@ -227,7 +227,8 @@ impl PodRequest<'_> {
         entries.iter().any(|entry| placeholder_in(entry) == Some(label))
     }
 
-    /// Whether an earlier admission has put the pod behind the gate, according to its record. Where its group has no
+    /// Returns true if an earlier admission has put the pod behind the gate, according to its record. Where its
+    /// group has no
     /// placeholder any more, the controller removes the gate without a node.
     fn has_waited(&self) -> bool {
         let record = self.pod.annotation(record::KEY).unwrap_or_default();

@@ -35,7 +35,8 @@ pub(crate) struct PodPlan {
     pub held: bool,
     /// The claims that it mounts by name, in this order.
     pub claims: Vec<Box<str>>,
-    /// What it requests until it has a node, in addition to what it keeps, so that its members fit there. All
+    /// The resources that it requests until it has a node, in addition to what it keeps, so that its members fit
+    /// there. All
     /// zero: it cannot, because a quota leaves no room or the node does not release it.
     pub room: Option<Resources>,
 }

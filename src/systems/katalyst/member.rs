@@ -224,7 +224,8 @@ impl Member<'_> {
         }
     }
 
-    /// Whether an earlier round has decided about the pod, according to its record. What it derived stays, whichever
+    /// Returns true if an earlier round has decided about the pod, according to its record. What it derived stays,
+    /// whichever
     /// nodes have NUMA nodes since.
     fn is_recorded(&self) -> bool {
         let record = self.pod.annotation(record::KEY).unwrap_or_default();

@@ -80,7 +80,7 @@ impl Problem {
         }
     }
 
-    /// What to do.
+    /// A remedy.
     pub(crate) fn remedy(&self) -> String {
         match self {
             Self::NoWorkers => format!(

@@ -82,7 +82,7 @@ pub(super) fn run() -> impl Strategy<Value = Value> {
     )
 }
 
-/// What Tekton makes for a run: its claims, and for each task the TaskRun and the pod. `claims` has
+/// Makes the objects that Tekton makes for a run: its claims, and for each task the TaskRun and the pod. `claims` has
 /// the names of the claims by their workspaces: they are hashes.
 pub(super) fn tekton(run: &Value, claims: &Map<String, Value>) -> (Vec<Value>, Vec<[Value; 2]>) {
     let owner = |kind: &str, name: &str, uid: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": uid, "controller": true}]);

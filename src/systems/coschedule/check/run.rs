@@ -83,12 +83,12 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     Some(diagnosis)
 }
 
-/// Whether a run, or a run below it, has failed because the webhook refused a pod or a claim of it.
+/// Returns true if a run, or a run below it, has failed because the webhook refused a pod or a claim of it.
 pub(super) fn is_refused(namespace: &str, run: &PipelineRun, view: &View) -> bool {
     refusals(namespace, run, view).next().is_some()
 }
 
-/// What the webhook answered, each with the TaskRun whose pod it refused.
+/// Returns the webhook's answers, each with the TaskRun whose pod it refused.
 fn refusals<'v>(
     namespace: &'v str,
     run: &'v PipelineRun,

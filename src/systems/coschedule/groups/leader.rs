@@ -33,7 +33,7 @@ pub(crate) struct Leader {
     pub placeholder: Name,
     /// The claim of the other group.
     pub claim: Box<str>,
-    /// Whether the leader uses that claim itself. Else claims without volumes tie the two together.
+    /// True if the leader uses that claim itself. Else claims without volumes tie the two together.
     pub shares: bool,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct LiveGroup {
 struct Rank {
     /// Whether it has no placeholder yet.
     is_new: bool,
-    /// Whether it has no placeholder, and none of its claims has a volume.
+    /// True if it has no placeholder, and none of its claims has a volume.
     has_no_volume: bool,
     /// When its placeholder was created, or else the group itself.
     since: Option<Timestamp>,
@@ -279,7 +279,7 @@ fn first_tied(
     first
 }
 
-/// Whether a claim has no volume, so that its first user decides where that is made.
+/// Returns true if a claim has no volume, so that its first user decides where that is made.
 fn has_no_volume(namespace: &str, claim: &str, view: &View) -> bool {
     view.claim(&Name::new(namespace, claim)).is_none_or(|claim| claim.volume.is_none())
 }

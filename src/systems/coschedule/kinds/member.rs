@@ -53,10 +53,10 @@ pub(crate) struct MemberDetails {
     /// Whether it has the required pod affinity to its placeholder, or to the other members. Then a node that
     /// it requires by name was requested by its author.
     pub follows: bool,
-    /// Whether the pod affinity selects the member itself, so that it runs beside the other members, and needs no
+    /// True if the pod affinity selects the member itself, so that it runs beside the other members, and needs no
     /// placeholder.
     pub is_beside_others: bool,
-    /// Whether it has a label of a placeholder's pod with a value of its author's own.
+    /// True if it has a label of a placeholder's pod with a value of its author's own.
     pub is_labelled: bool,
     /// Whether Tekton's own affinity assistant places it.
     pub assisted: bool,

@@ -15,11 +15,11 @@ use serde_json::json;
 use super::carry_out::PlanBuilder;
 use super::desired::Desired;
 use super::reason;
+use super::state::is_open;
 use crate::systems::coschedule::keys::{COMPONENT, COMPONENT_VALUE, GATE, INSTANCE, provisioned};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::placeholder::Blueprint;
-use crate::systems::fit;
 use crate::systems::plan::operation::{add, remove_gate, require_nodes, test_uid};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::view::Name;
@@ -54,10 +54,6 @@ impl PlanBuilder<'_, '_> {
         let made: HashSet<String> = made.collect();
         let running = view.members_of(&blueprint.name).filter_map(|(_, member)| member.place());
         let beside = running.min();
-        let is_open = |node: &str, details: &MemberDetails| {
-            let node = view.node(node).and_then(|node| node.details.as_deref());
-            node.is_some_and(|of| of.ready && fit::closed_by(of, &details.tolerations).is_none())
-        };
         let waiting = waiting.iter();
         let waiting = waiting.filter_map(|(name, of)| Some((*name, *of, of.details.as_deref()?)));
         let mut waiting: Vec<_> = waiting.collect();
@@ -74,7 +70,7 @@ impl PlanBuilder<'_, '_> {
             }
             let node = if details.follows { only } else { only.or(beside) };
             let is_next = match node {
-                Some(node) => is_open(node, details),
+                Some(node) => is_open(node, &details.tolerations, view),
                 None => details.follows || !has_first,
             };
             if is_next {

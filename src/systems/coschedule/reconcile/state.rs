@@ -4,6 +4,7 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::demand::{Demand, bound_by_name};
@@ -350,12 +351,7 @@ impl<'v> State<'v> {
     /// Whether a native group's members run on nodes of which one takes no new pods, and none takes
     /// the placeholder.
     fn is_on_closed_nodes(&self, view: &'v View) -> bool {
-        let is_open = |node: &str| {
-            let details = view.node(node).and_then(|node| node.details.as_deref());
-            details.is_some_and(|of| {
-                of.ready && fit::closed_by(of, &self.details.tolerations).is_none()
-            })
-        };
+        let is_open = |node: &str| is_open(node, &self.details.tolerations, view);
         if self.placeholder.group.is_none() || self.nodes().all(is_open) {
             return false;
         }
@@ -482,6 +478,12 @@ pub(super) fn is_placed(member: &Member) -> bool {
 pub(super) fn can_follow(name: &Name, member: &Member, view: &View) -> bool {
     let bound = member.details.as_deref().and_then(bound_by_name);
     bound.is_none() || recreating_task_run(name, member, view).is_some()
+}
+
+/// Returns true if a node is Ready, and takes new pods that have these tolerations.
+pub(super) fn is_open(node: &str, tolerations: &[Toleration], view: &View) -> bool {
+    let details = view.node(node).and_then(|node| node.details.as_deref());
+    details.is_some_and(|of| of.ready && fit::closed_by(of, tolerations).is_none())
 }
 
 /// Whether a node was deleted or is NotReady.

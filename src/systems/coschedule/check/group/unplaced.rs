@@ -90,7 +90,7 @@ impl Facts<'_> {
         self.report_members(&format!("{note}; node {node} {reason}"), node, &instead, diagnosis);
     }
 
-    /// Whether another node takes the placeholder.
+    /// Returns true if another node takes the placeholder.
     pub(super) fn has_other_node(&self, node: &str) -> bool {
         let mut others = self.cluster.candidates().filter(|other| other.name != node);
         others.any(|other| self.refused_by(other).is_none())

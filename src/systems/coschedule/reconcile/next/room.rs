@@ -12,7 +12,8 @@
 //! gives the room to no other pod. Not at once: of many groups that begin together, the first would leave no room for
 //! the others.
 //!
-//! What a pod requests besides cpu and memory, as devices, cannot be changed in place. So the placeholder is created
+//! Requests for other resources than cpu and memory, as devices, cannot be changed in place. So the placeholder is
+//! created
 //! again on its node without that when the first member waits that requests the same.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};

@@ -79,7 +79,7 @@ impl<'f> Fixed<'f> {
 }
 
 impl Fixed<'_> {
-    /// Whether a pool of the job has this hash, or one of an earlier job of this name.
+    /// Returns true if a pool of the job has this hash, or one of an earlier job of this name.
     fn is_own(&self, hash: &str) -> bool {
         self.leaving.contains(hash)
             || self.pools.values().any(|pool| pool.hash.as_deref() == Some(hash))
