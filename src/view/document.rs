@@ -1,283 +1,267 @@
-//! Reads documents with a foreign schema, which a newer release may have written: a field of the
-//! wrong type is recorded as a problem, and the rest of the object is still read.
+//! Reads documents with a foreign schema, which a newer release may have written: a field of another
+//! type than expected counts as absent and is reported, and the rest of the object is still read.
 //!
-//! Only the fields that a [`Shape`] lists are kept in memory: the documents of users may have more
-//! than a megabyte, of which a projection needs little.
-
-mod foreign;
-mod shape;
+//! A row's fields are decoded by derived types, whose fields have the types [`Lenient`], [`Object`],
+//! [`List`] and [`Text`].
 
 use std::borrow::Cow;
+use std::fmt::Debug;
+use std::ops::Deref;
 
-use serde_json::{Number, Value};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DynamicResourceScope;
+use kube::core::discovery::ApiResource;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
-pub(crate) use foreign::{Foreign, Shaped};
-pub(crate) use shape::Shape;
+use crate::wire::optional_object;
 
-/// A JSON value that takes a fifth of the memory of a [`Value`], which reserves room for eleven
-/// members in each object.
+/// The row of an object of a kind that another project defines.
+pub(crate) trait ForeignRow: Clone + Debug + Send + Sync + 'static {
+    /// Reads the fields of an object.
+    fn read(metadata: &ObjectMeta, spec: Value, status: Value) -> Self;
+}
+
+/// An object of such a kind, as a client of the API server reads it. Only its row is kept: the
+/// documents of users may have more than a megabyte.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Document", bound(deserialize = "R: ForeignRow"))]
+pub(crate) struct Foreign<R> {
+    /// Without `managedFields`.
+    metadata: ObjectMeta,
+    pub(crate) row: R,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Document {
+    metadata: ObjectMeta,
+    spec: Value,
+    status: Value,
+}
+
+impl<R: ForeignRow> From<Document> for Foreign<R> {
+    fn from(Document { metadata, spec, status }: Document) -> Self {
+        let row = R::read(&metadata, spec, status);
+        Self { metadata: ObjectMeta { managed_fields: None, ..metadata }, row }
+    }
+}
+
+impl<R: ForeignRow> kube::Resource for Foreign<R> {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(of: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&of.kind)
+    }
+
+    fn group(of: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&of.group)
+    }
+
+    fn version(of: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&of.version)
+    }
+
+    fn api_version(of: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&of.api_version)
+    }
+
+    fn plural(of: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&of.plural)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// A field; the default for a value of another type, and for null. Only for parts of a [`Value`]: a
+/// text would not be read further.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Document {
-    #[default]
-    Null,
-    Bool(bool),
-    Number(Number),
-    Text(Box<str>),
-    List(Box<[Self]>),
-    Object(Members),
-}
+pub(crate) struct Lenient<T>(pub(crate) T);
 
-/// The members of an object.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Members {
-    /// The fields that were kept; `None`: all.
-    fields: Option<&'static [Field]>,
-    /// Sorted by key, each key once.
-    values: Box<[(Cow<'static, str>, Document)]>,
-}
-
-/// A field of an object, and which part of it is kept.
-pub(crate) type Field = (&'static str, Shape);
-
-impl Document {
-    /// The value at a path of keys; null if there is none.
-    pub(crate) fn at(&self, path: &[&str]) -> &Self {
-        const NULL: &Document = &Document::Null;
-        path.iter().try_fold(self, |document, key| document.get(key)).unwrap_or(NULL)
-    }
-
-    fn get(&self, key: &str) -> Option<&Self> {
-        match self {
-            Self::Object(members) => members.get(key),
-            _ => None,
-        }
-    }
-
-    /// The items of a list; none of any other value.
-    pub(crate) fn items(&self) -> &[Self] {
-        match self {
-            Self::List(items) => items,
-            _ => &[],
-        }
-    }
-
-    /// The members of an object; none of any other value.
-    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &Self)> {
-        let values = match self {
-            Self::Object(members) => &*members.values,
-            _ => &[],
-        };
-        values.iter().map(|(key, value)| (&**key, value))
-    }
-
-    pub(crate) fn as_str(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    /// A string or a number as text.
-    pub(crate) fn scalar(&self) -> Option<Cow<'_, str>> {
-        match self {
-            Self::Text(text) => Some(Cow::Borrowed(text)),
-            Self::Number(number) => Some(Cow::Owned(number.to_string())),
-            _ => None,
-        }
-    }
-
-    /// All strings, of this value and of those in it.
-    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
-        let mut unvisited = vec![self];
-        std::iter::from_fn(move || {
-            loop {
-                match unvisited.pop()? {
-                    Self::Object(members) => {
-                        unvisited.extend(members.values.iter().map(|(_, value)| value));
-                    }
-                    Self::List(items) => unvisited.extend(items),
-                    Self::Text(text) => return Some(&**text),
-                    Self::Null | Self::Bool(_) | Self::Number(_) => {}
-                }
-            }
-        })
-    }
-
-    fn is_null(&self) -> bool {
-        matches!(self, Self::Null)
+impl<'de, T: Default + Deserialize<'de>> Deserialize<'de> for Lenient<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(T::deserialize(deserializer).unwrap_or_default()))
     }
 }
 
-impl FromIterator<Box<str>> for Document {
-    fn from_iter<I: IntoIterator<Item = Box<str>>>(texts: I) -> Self {
-        Self::List(texts.into_iter().map(Self::Text).collect())
+impl<T> Deref for Lenient<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
     }
 }
 
-impl From<&Document> for Value {
-    fn from(document: &Document) -> Self {
-        match document {
-            Document::Null => Self::Null,
-            Document::Bool(value) => Self::Bool(*value),
-            Document::Number(value) => Self::Number(value.clone()),
-            Document::Text(text) => Self::String(text.to_string()),
-            Document::List(items) => items.iter().map(Self::from).collect(),
-            Document::Object(Members { values, .. }) => {
-                values.iter().map(|(key, value)| (key.as_ref(), Self::from(value))).collect()
-            }
-        }
-    }
-}
-
-impl Members {
-    /// An object with all of these members.
-    pub(crate) fn new(values: impl IntoIterator<Item = (&'static str, Document)>) -> Self {
-        let values = values.into_iter().map(|(key, value)| (Cow::Borrowed(key), value));
-        Self::sorted(None, values.collect())
-    }
-
-    /// Of a key that occurs twice, the last value counts, as with other JSON parsers.
-    fn sorted(
-        fields: Option<&'static [Field]>,
-        mut values: Vec<(Cow<'static, str>, Document)>,
-    ) -> Self {
-        values.reverse();
-        values.sort_by(|one, other| one.0.cmp(&other.0));
-        values.dedup_by(|later, earlier| later.0 == earlier.0);
-        Self { fields, values: values.into() }
-    }
-
-    fn get(&self, key: &str) -> Option<&Document> {
-        debug_assert!(
-            self.fields.is_none_or(|fields| fields.iter().any(|(name, _)| *name == key)),
-            "the shape of the document drops the field {key:?}, which is read"
-        );
-        let found = self.values.binary_search_by(|(name, _)| name.as_ref().cmp(key));
-        found.ok().map(|index| &self.values[index].1)
-    }
-}
-
-/// Reads the fields of a document and remembers the first problem.
-#[derive(Debug, Default)]
-pub(crate) struct Reader {
-    problem: Option<String>,
-}
-
-/// An object in a document, with its path.
+/// An object; `None` for a value of another type. Derived types would also read a list of fields.
 #[derive(Clone, Debug)]
-pub(crate) struct Part<'v> {
-    members: &'v Members,
-    at: String,
+pub(crate) struct Object<T>(pub(crate) Option<T>);
+
+impl<T> Default for Object<T> {
+    fn default() -> Self {
+        Self(None)
+    }
 }
 
-impl Reader {
-    /// The document itself; `None` if it is not an object.
-    pub(crate) fn whole<'v>(&mut self, document: &'v Document) -> Option<Part<'v>> {
-        self.object(Some(document), String::new())
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(optional_object(deserializer).unwrap_or_default()))
+    }
+}
+
+/// A list of objects.
+pub(crate) type List<T> = Lenient<Vec<Object<T>>>;
+
+impl<T> List<T> {
+    /// Returns the items that are objects.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().flat_map(|item| &item.0)
     }
 
-    /// The first problem, with the path of the field.
-    pub(crate) fn problem(self) -> Option<Box<str>> {
-        self.problem.map(Into::into)
+    /// Returns the items that are objects.
+    pub(crate) fn into_objects(self) -> impl Iterator<Item = T> {
+        self.0.into_iter().filter_map(|item| item.0)
     }
+}
 
-    /// Records a problem, unless there is an earlier one.
-    pub(crate) fn report(&mut self, at: &str, problem: &str) {
-        self.problem.get_or_insert_with(|| format!("{at}: {problem}"));
+/// A string.
+pub(crate) type Text = Lenient<Option<Box<str>>>;
+
+impl Text {
+    /// Returns the string, unless it is empty.
+    pub(crate) fn filled(&self) -> Option<&str> {
+        self.0.as_deref().filter(|text| !text.is_empty())
     }
+}
 
-    fn object<'v>(&mut self, value: Option<&'v Document>, at: String) -> Option<Part<'v>> {
-        match value? {
-            Document::Object(members) => Some(Part { members, at }),
-            Document::Null => None,
-            _ => {
-                self.report(&at, "is not an object");
-                None
-            }
+/// Decodes the part of a document that is an object; `None` for a value of another type.
+pub(crate) fn object<'de, T: Deserialize<'de>>(
+    value: impl Deserializer<'de, Error = serde_json::Error>,
+) -> Option<T> {
+    optional_object(value).unwrap_or_default()
+}
+
+/// Finds the first field whose type is another one than in `example`, and returns its path and the problem.
+/// `example` has one item in each list. The key `*` stands for all keys of a map of strings.
+pub(crate) fn problem(name: &str, value: &Value, example: &Value) -> Option<Box<str>> {
+    unexpected(value, example).map(|rest| format!("{name}{rest}").into())
+}
+
+fn unexpected(value: &Value, example: &Value) -> Option<String> {
+    let is_not = |expected: &str| Some(format!(": is not {expected}"));
+    match (example, value) {
+        (_, Value::Null) | (Value::String(_), Value::String(_)) => None,
+        (Value::Array(of), Value::Array(items)) if of[0].is_string() => {
+            if items.iter().all(Value::is_string) { None } else { is_not("a list of strings") }
         }
-    }
-
-    /// The object under `key`.
-    pub(crate) fn part<'v>(&mut self, of: &Part<'v>, key: &str) -> Option<Part<'v>> {
-        self.object(of.members.get(key), of.path(key))
-    }
-
-    /// The objects in the list under `key`.
-    pub(crate) fn parts<'v>(&mut self, of: &Part<'v>, key: &str) -> Vec<Part<'v>> {
-        match of.members.get(key) {
-            None | Some(Document::Null) => Vec::new(),
-            Some(Document::List(items)) => items
-                .iter()
-                .enumerate()
-                .filter_map(|(index, item)| {
-                    self.object(Some(item), format!("{}[{index}]", of.path(key)))
-                })
-                .collect(),
-            Some(_) => {
-                self.report(&of.path(key), "is not a list");
-                Vec::new()
-            }
-        }
-    }
-
-    /// The string under `key`; an empty one counts as absent.
-    pub(crate) fn text<'v>(&mut self, of: &Part<'v>, key: &str) -> Option<&'v str> {
-        match of.members.get(key)? {
-            Document::Text(text) => Some(&**text).filter(|text| !text.is_empty()),
-            Document::Null => None,
-            _ => {
-                self.report(&of.path(key), "is not a string");
-                None
-            }
-        }
-    }
-
-    /// The strings in the list under `key`.
-    pub(crate) fn texts<'v>(&mut self, of: &Part<'v>, key: &str) -> Vec<&'v str> {
-        let items = match of.members.get(key) {
-            None | Some(Document::Null) => return Vec::new(),
-            Some(Document::List(items)) => items,
-            Some(_) => {
-                self.report(&of.path(key), "is not a list");
-                return Vec::new();
-            }
-        };
-        let texts: Vec<&str> = items.iter().filter_map(Document::as_str).collect();
-        if texts.len() < items.len() {
-            self.report(&of.path(key), "is not a list of strings");
-        }
-        texts
-    }
-
-    /// The keys and strings of the map under `key`.
-    pub(crate) fn map<'v>(&mut self, of: &Part<'v>, key: &str) -> Vec<(&'v str, &'v str)> {
-        let Some(part) = self.part(of, key) else { return Vec::new() };
-        let texts: Vec<_> = part
-            .members
-            .values
+        (Value::Array(of), Value::Array(items)) => items
             .iter()
-            .filter_map(|(key, value)| Some((key.as_ref(), value.as_str()?)))
-            .collect();
-        if texts.len() < part.members.values.len() {
-            self.report(&part.at, "is not a map of strings");
+            .enumerate()
+            .find_map(|(index, item)| Some(format!("[{index}]{}", unexpected(item, &of[0])?))),
+        (Value::Object(of), Value::Object(fields)) if of.contains_key("*") => {
+            if fields.values().all(Value::is_string) { None } else { is_not("a map of strings") }
         }
-        texts
+        (Value::Object(of), Value::Object(fields)) => of
+            .iter()
+            .find_map(|(key, of)| Some(format!(".{key}{}", unexpected(fields.get(key)?, of)?))),
+        (Value::Array(_), _) => is_not("a list"),
+        (Value::Object(_), _) => is_not("an object"),
+        _ => is_not("a string"),
     }
 }
 
-impl<'v> Part<'v> {
-    /// Whether there is a value under `key` other than null.
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.members.get(key).is_some_and(|value| !value.is_null())
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    struct Read(Value);
+
+    impl ForeignRow for Read {
+        fn read(_: &ObjectMeta, spec: Value, _: Value) -> Self {
+            Self(spec)
+        }
     }
 
-    /// The value under `key`; `None` for null.
-    pub(crate) fn value(&self, key: &str) -> Option<&'v Document> {
-        self.members.get(key).filter(|value| !value.is_null())
+    fn read(object: &Value) -> Result<Foreign<Read>, serde_json::Error> {
+        serde_json::from_str(&object.to_string())
     }
 
-    /// The path of `key` in the document, such as `spec.tasks[0].name`.
-    pub(crate) fn path(&self, key: &str) -> String {
-        if self.at.is_empty() { key.to_owned() } else { format!("{}.{key}", self.at) }
+    #[test]
+    fn an_object_is_read_without_managed_fields() {
+        let read = read(&json!({
+            "apiVersion": "example.com/v1", "kind": "A", "status": {"a": "b"}, "spec": {"c": "d"},
+            "metadata": {"name": "n", "managedFields": [{}], "labels": {"l": "m"}},
+        }))
+        .unwrap();
+        assert_eq!(json!(read.metadata), json!({"name": "n", "labels": {"l": "m"}}));
+        assert_eq!(read.row.0, json!({"c": "d"}));
+    }
+
+    #[test]
+    fn an_object_without_metadata_is_read_and_one_with_wrong_metadata_is_an_error() {
+        assert_eq!(read(&json!({})).unwrap().metadata, ObjectMeta::default());
+        let wrong = json!([
+            {"metadata": null}, {"metadata": []}, {"metadata": {"name": 7}},
+            {"metadata": {"labels": {"a": 7}}}, "text", null,
+        ]);
+        for object in wrong.as_array().unwrap() {
+            assert!(read(object).is_err(), "{object}");
+        }
+    }
+
+    #[test]
+    fn the_first_field_of_another_type_is_found() {
+        let example = json!({"list": [{"name": ""}], "map": {"*": ""}, "part": {}, "texts": [""]});
+        let long = "é".repeat(131_072);
+        for (value, found) in [
+            (json!(null), ""),
+            (json!({"other": 7, "list": [], "map": {}, "part": {"a": [7]}, "texts": null}), ""),
+            (json!({"list": [{"name": long}, null, {}], "map": {"é": ""}, "texts": [""]}), ""),
+            (json!([]), "x: is not an object"),
+            (json!({"list": {}}), "x.list: is not a list"),
+            (json!({"list": [null, {"name": ""}, ""]}), "x.list[2]: is not an object"),
+            (json!({"list": [{"name": 7}], "map": 7}), "x.list[0].name: is not a string"),
+            (json!({"map": []}), "x.map: is not an object"),
+            (json!({"map": {"a": null}}), "x.map: is not a map of strings"),
+            (json!({"part": ""}), "x.part: is not an object"),
+            (json!({"texts": ""}), "x.texts: is not a list"),
+            (json!({"texts": ["", null]}), "x.texts: is not a list of strings"),
+        ] {
+            let problem = problem("x", &value, &example);
+            assert_eq!(problem.as_deref().unwrap_or_default(), found, "{value:.200}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_type_counts_as_absent() {
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(default)]
+        struct Part {
+            list: List<Part>,
+            part: Box<Object<Part>>,
+            text: Text,
+        }
+        let part = |value: &Value| object::<Part>(value);
+        for none in [json!(null), json!([]), json!("a"), json!(7)] {
+            assert!(part(&none).is_none());
+            let read = part(&json!({"list": none, "part": none})).unwrap();
+            assert!(read.list.is_empty() && read.part.0.is_none());
+        }
+        let read =
+            part(&json!({"list": [7, {"text": "a"}, null, [], {"text": 7}], "part": {"text": ""}}));
+        let read = read.unwrap();
+        let texts: Vec<_> = read.list.objects().map(|item| item.text.filled()).collect();
+        assert_eq!(texts, [Some("a"), None]);
+        let empty = read.part.0.unwrap().text;
+        assert_eq!((empty.as_deref(), empty.filled()), (Some(""), None));
     }
 }

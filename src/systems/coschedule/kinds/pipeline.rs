@@ -1,14 +1,19 @@
 //! Tekton Pipelines: which task uses which workspaces.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::LazyLock;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::task::TaskRequests;
 use super::tekton;
-use super::variables::{ParamValues, known_value};
+use super::variables::{ParamValues, items, known_value};
 use crate::kubernetes::annotation;
 use crate::systems::coschedule::keys::MODE;
 use crate::systems::coschedule::resources::PIPELINE;
-use crate::view::document::{Document, Field, Foreign, Members, Part, Reader, Shape, Shaped};
+use crate::view::document::{Foreign, ForeignRow, Lenient, List, Object, Text, object, problem};
 use crate::view::rows::{Rows, TableRow};
 use crate::view::{Identity, Kind, Scope};
 
@@ -54,168 +59,137 @@ pub(crate) struct PipelineTask {
     pub own_params: Box<[ParamValues]>,
 }
 
-/// The fields of a pipeline's spec that are read.
-pub(super) const SPEC: Shape = Shape::Object(&[
-    ("tasks", TASKS),
-    ("finally", TASKS),
-    ("params", Shape::Computed(reduce_defaults)),
-]);
-
-const TASKS: Shape = Shape::List(&Shape::Object(&[
-    ("matrix", Shape::Computed(reduce_matrix)),
-    ("name", Shape::Scalar),
-    ("params", Shape::Computed(reduce_params)),
-    ("pipelineRef", Shape::Scalar),
-    ("pipelineSpec", Shape::Scalar),
-    ("runAfter", Shape::List(&Shape::Scalar)),
-    ("taskRef", TASK_REF),
-    ("taskSpec", Shape::Computed(reduce)),
-    ("when", Shape::Computed(reduce_to_earlier)),
-    (
-        "workspaces",
-        Shape::List(&Shape::Object(&[("name", Shape::Scalar), ("workspace", Shape::Scalar)])),
-    ),
-]));
-
-const TASK_REF: Shape = Shape::Object(&[
-    ("bundle", Shape::Scalar),
-    ("kind", Shape::Scalar),
-    ("name", Shape::Scalar),
-    ("resolver", Shape::Scalar),
-]);
-
-/// The key of the workspaces that an inline task refers to and does not declare.
-const UNDECLARED: &str = "undeclaredWorkspaces";
-
-/// The key of the claims that the volumes of an inline task mount.
-const MOUNTED: &str = "mountedClaims";
-
-/// The key of the tasks whose results a task uses.
-const EARLIER: &str = "earlierTasks";
-
-/// The key of the params that may have another value than the run's of the same name, each a list of its
-/// name and its values, and of the defaults of a pipeline.
-const OWN: &str = "ownParams";
-
-/// The key of the number of tasks that a matrix makes.
-const COPIES: &str = "copies";
-
 /// The most tasks that Tekton makes of one matrix by default.
 const MOST_COPIES: usize = 256;
 
-/// The key of what the containers of an inline task request.
-const REQUESTS: &str = "requests";
-
-impl Shaped for NamedPipeline {
-    const FIELDS: &'static [Field] = &[("spec", SPEC)];
+/// The spec of a pipeline, as Tekton defines it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PipelineSpec {
+    tasks: List<TaskSpec>,
+    finally: List<TaskSpec>,
+    params: Value,
 }
 
-impl NamedPipeline {
-    /// Reads a Pipeline of any API version.
-    #[must_use]
-    pub(crate) fn read(object: &Foreign<Self>) -> Self {
-        let metadata = &object.metadata;
-        let mut reader = Reader::default();
-        let document = reader.whole(&object.document);
-        let spec = document.and_then(|document| reader.part(&document, "spec"));
-        let pipeline = spec.map(|spec| Pipeline::read(&mut reader, &spec)).unwrap_or_default();
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct TaskSpec {
+    matrix: Value,
+    name: Text,
+    params: Value,
+    pipeline_ref: Value,
+    pipeline_spec: Value,
+    run_after: Lenient<Vec<Text>>,
+    task_ref: Object<TaskRef>,
+    /// Custom tasks may have a spec of another shape.
+    task_spec: Value,
+    when: Value,
+    workspaces: List<WorkspaceOfTask>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TaskRef {
+    bundle: Value,
+    kind: Text,
+    name: Text,
+    resolver: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WorkspaceOfTask {
+    name: Text,
+    workspace: Text,
+}
+
+/// The types of the fields of a pipeline's spec.
+pub(super) static SPEC: LazyLock<Value> = LazyLock::new(|| {
+    let tasks = json!([{
+        "name": "", "runAfter": [""], "taskRef": {"name": ""},
+        "workspaces": [{"name": "", "workspace": ""}],
+    }]);
+    json!({"tasks": tasks, "finally": tasks})
+});
+
+impl ForeignRow for NamedPipeline {
+    fn read(metadata: &ObjectMeta, spec: Value, _: Value) -> Self {
+        let problem = problem("spec", &spec, &SPEC);
         Self {
             identity: Identity::from(metadata),
             mode: annotation(metadata, MODE).map(Into::into),
-            pipeline,
-            problem: reader.problem(),
+            pipeline: object(spec).map(Pipeline::read).unwrap_or_default(),
+            problem,
         }
     }
 }
 
 impl Pipeline {
     /// Reads the spec of a pipeline.
-    pub(crate) fn read(reader: &mut Reader, spec: &Part<'_>) -> Self {
-        let mut tasks = Vec::new();
-        let mut earlier: Vec<Vec<&str>> = Vec::new();
-        let mut nested = false;
-        for key in ["tasks", "finally"] {
-            for task in reader.parts(spec, key) {
-                nested |= task.has("pipelineSpec") || task.has("pipelineRef");
-                let mut workspaces: BTreeSet<Box<str>> = BTreeSet::new();
-                for workspace in reader.parts(&task, "workspaces") {
-                    // By default the pipeline's workspace has the same name as the task's.
-                    let named = reader.text(&workspace, "workspace");
-                    let name = named.or_else(|| reader.text(&workspace, "name"));
-                    workspaces.extend(name.map(Into::into));
-                }
-                // An inline task gets the workspaces that its steps refer to, even those that it
-                // does not declare (Tekton, "Propagated Workspaces").
-                let inline = reader.part(&task, "taskSpec");
-                let mut texts = |key: &str| {
-                    let texts = inline.as_ref().map(|inline| reader.texts(inline, key));
-                    texts.unwrap_or_default().into_iter().map(Into::into)
-                };
-                workspaces.extend(texts(UNDECLARED));
-                let mounted = texts(MOUNTED).collect();
-                let requests: Vec<Box<str>> = texts(REQUESTS).collect();
-                let reference = reader.part(&task, "taskRef").filter(|reference| {
-                    let kind = reference.value("kind").and_then(Document::as_str);
-                    !reference.has("resolver")
-                        && !reference.has("bundle")
-                        && kind.is_none_or(|kind| kind == "Task")
-                });
-                if key == "tasks" {
-                    let mut of_task = reader.texts(&task, "runAfter");
-                    for part in ["params", "when", "matrix"] {
-                        let part = reader.part(&task, part);
-                        of_task.extend(part.iter().flat_map(|of| reader.texts(of, EARLIER)));
-                    }
-                    earlier.push(of_task);
-                }
-                let parts = ["params", "matrix"].map(|part| reader.part(&task, part));
-                let own_params = parts.iter().flatten().flat_map(param_values).collect();
-                let matrix = reader.part(&task, "matrix");
-                let copies = matrix.and_then(|matrix| reader.text(&matrix, COPIES)?.parse().ok());
-                tasks.push(PipelineTask {
-                    name: reader.text(&task, "name").unwrap_or_default().into(),
-                    workspaces: workspaces.into_iter().collect(),
-                    mounted,
-                    task: reference.and_then(|of| Some(reader.text(&of, "name")?.into())),
-                    requests: TaskRequests::from_texts(&requests),
-                    level: usize::MAX,
-                    copies: copies.unwrap_or(1),
-                    own_params,
-                });
-            }
-        }
-        set_levels(&mut tasks, &earlier);
-        let defaults = reader.part(spec, "params");
-        let defaults = defaults.iter().flat_map(param_values).collect();
-        Self { tasks: tasks.into(), nested, defaults }
+    pub(super) fn read(spec: PipelineSpec) -> Self {
+        let all = || spec.tasks.objects().chain(spec.finally.objects());
+        let nested =
+            all().any(|task| !task.pipeline_spec.is_null() || !task.pipeline_ref.is_null());
+        let mut tasks: Box<[PipelineTask]> = all().map(PipelineTask::read).collect();
+        let earlier = spec.tasks.objects().map(TaskSpec::earlier);
+        set_levels(&mut tasks, &earlier.collect::<Vec<_>>());
+        Self { tasks, nested, defaults: defaults(&spec.params) }
     }
 }
 
-/// Reduces the spec of an inline task, which has the scripts of its steps, to the texts under
-/// [`UNDECLARED`], [`MOUNTED`] and [`REQUESTS`]. Custom tasks may have a spec of another shape.
-fn reduce(task: &Document) -> Document {
-    let (undeclared, mounted) = (undeclared_workspaces(task), mounted_claims(task));
-    let requests = TaskRequests::of_task(task);
-    if undeclared.is_empty() && mounted.is_empty() && requests == TaskRequests::default() {
-        return Document::Null;
+impl PipelineTask {
+    fn read(task: &TaskSpec) -> Self {
+        // By default the pipeline's workspace has the same name as the task's.
+        let named = task.workspaces.objects();
+        let named = named.filter_map(|of| of.workspace.filled().or(of.name.filled()));
+        let mut workspaces: BTreeSet<Box<str>> = named.map(Into::into).collect();
+        // An inline task gets the workspaces that its steps refer to, even those that it does not
+        // declare (Tekton, "Propagated Workspaces").
+        workspaces.extend(undeclared_workspaces(&task.task_spec));
+        let (copies, of_matrix) = read_matrix(&task.matrix);
+        Self {
+            name: task.name.filled().unwrap_or_default().into(),
+            workspaces: workspaces.into_iter().collect(),
+            mounted: mounted_claims(&task.task_spec).into_iter().collect(),
+            task: task.task_ref.0.as_ref().and_then(TaskRef::of_namespace).map(Into::into),
+            requests: TaskRequests::of_task(&task.task_spec),
+            level: usize::MAX,
+            copies,
+            own_params: own_params(&task.params).into_iter().chain(of_matrix).collect(),
+        }
     }
-    let lists = [
-        (UNDECLARED, undeclared.into_iter().collect()),
-        (MOUNTED, mounted.into_iter().collect()),
-        (REQUESTS, requests.texts().into_iter().collect()),
-    ];
-    Document::Object(Members::new(lists))
+}
+
+impl TaskSpec {
+    /// Returns the tasks that it names, and those whose results it uses, as `$(tasks.NAME.results.RESULT)`.
+    fn earlier(&self) -> BTreeSet<Box<str>> {
+        let mut earlier: BTreeSet<Box<str>> =
+            self.run_after.iter().filter_map(|name| name.0.clone()).collect();
+        for part in [&self.params, &self.when, &self.matrix] {
+            earlier.extend(names_after(part, "$(tasks."));
+        }
+        earlier
+    }
+}
+
+impl TaskRef {
+    /// Returns the name of the Task if it is in the namespace.
+    fn of_namespace(&self) -> Option<&str> {
+        let is_task = self.kind.as_deref().is_none_or(|kind| kind == "Task");
+        let is_in_namespace = self.resolver.is_null() && self.bundle.is_null() && is_task;
+        self.name.filled().filter(|_| is_in_namespace)
+    }
 }
 
 /// Sets the levels of the tasks that have `earlier` ones. Those of a cycle, which Tekton refuses, are on the first.
-fn set_levels(tasks: &mut [PipelineTask], earlier: &[Vec<&str>]) {
+fn set_levels(tasks: &mut [PipelineTask], earlier: &[BTreeSet<Box<str>>]) {
     let tasks = &mut tasks[..earlier.len()];
     let by_name: HashMap<String, usize> =
         tasks.iter().enumerate().map(|(index, task)| (task.name.to_string(), index)).collect();
     let mut later: Vec<Vec<usize>> = vec![Vec::new(); tasks.len()];
     let mut missing = vec![0_usize; tasks.len()];
     for (index, names) in earlier.iter().enumerate() {
-        for before in names.iter().filter_map(|name| by_name.get(*name)) {
+        for before in names.iter().filter_map(|name| by_name.get(&**name)) {
             later[*before].push(index);
             missing[index] += 1;
         }
@@ -234,118 +208,88 @@ fn set_levels(tasks: &mut [PipelineTask], earlier: &[Vec<&str>]) {
     }
 }
 
-/// Reduces a field of a task to the tasks whose results it uses, as `$(tasks.NAME.results.RESULT)`.
-fn reduce_to_earlier(field: &Document) -> Document {
-    let earlier = names_after(field, "$(tasks.").into_iter().collect();
-    Document::Object(Members::new([(EARLIER, earlier)]))
-}
-
-/// Reduces the params of a task to the tasks whose results they use, and to those that do not just hand on
-/// the run's param of their name.
-fn reduce_params(params: &Document) -> Document {
-    let earlier = names_after(params, "$(tasks.").into_iter().collect();
-    let own = params.items().iter().filter_map(|param| {
-        let name = param.at(&["name"]).as_str()?;
-        let value = param.at(&["value"]);
+/// Returns the params of a task that do not just hand on the run's param of their name.
+fn own_params(params: &Value) -> Vec<ParamValues> {
+    let own = items(params).filter_map(|param| {
+        let (name, value) = (param["name"].as_str()?, &param["value"]);
         let is_runs = value.as_str() == Some(&format!("$(params.{name})"));
-        (!is_runs).then(|| named(name, known_value(value).into_iter()))
+        (!is_runs).then(|| (name.into(), known_value(value).into_iter().collect()))
     });
-    Document::Object(Members::new([(EARLIER, earlier), (OWN, Document::List(own.collect()))]))
+    own.collect()
 }
 
-/// Reduces the params of a pipeline to those with a default.
-fn reduce_defaults(params: &Document) -> Document {
-    let defaults = params.items().iter().filter_map(|param| {
-        let default = known_value(param.at(&["default"]))?;
-        Some(named(param.at(&["name"]).as_str()?, std::iter::once(default)))
+/// Returns the params of a pipeline with a default.
+fn defaults(params: &Value) -> Box<[ParamValues]> {
+    let defaults = items(params).filter_map(|param| {
+        let default = known_value(&param["default"])?;
+        Some((param["name"].as_str()?.into(), [default].into()))
     });
-    Document::Object(Members::new([(OWN, Document::List(defaults.collect()))]))
+    defaults.collect()
 }
 
-/// Reduces a matrix to the tasks whose results it uses, to the number of tasks that it makes, and to its
-/// params.
-fn reduce_matrix(matrix: &Document) -> Document {
-    let params = matrix.at(&["params"]).items();
-    let of_params = params.iter().map(|param| param.at(&["value"]).items().len().max(1));
+/// Returns the number of tasks that a matrix makes, and its params.
+fn read_matrix(matrix: &Value) -> (usize, Vec<ParamValues>) {
+    let params = || items(&matrix["params"]);
+    let of_params = params().map(|param| items(&param["value"]).count().max(1));
     let of_params = of_params.fold(1, usize::saturating_mul);
-    let included = matrix.at(&["include"]).items();
-    let copies = of_params.max(included.len()).min(MOST_COPIES);
-    let earlier = names_after(matrix, "$(tasks.").into_iter().collect();
-    let copies = Document::Text(copies.to_string().into());
+    let included = items(&matrix["include"]).count();
+    let copies = of_params.max(included).min(MOST_COPIES);
     let mut all: BTreeMap<&str, Vec<Option<Box<str>>>> = BTreeMap::new();
-    for param in params {
-        let Some(name) = param.at(&["name"]).as_str() else { continue };
-        let values = param.at(&["value"]).items();
+    for param in params() {
+        let Some(name) = param["name"].as_str() else { continue };
+        let values = || items(&param["value"]);
         // A variable gives the whole list.
-        let unknown = values.is_empty().then_some(None);
-        let known = values.iter().map(known_value).chain(unknown);
-        all.entry(name).or_default().extend(known);
+        let unknown = values().next().is_none().then_some(None);
+        all.entry(name).or_default().extend(values().map(known_value).chain(unknown));
     }
     let listed: BTreeSet<&str> = all.keys().copied().collect();
-    let of_includes = included.iter().flat_map(|include| include.at(&["params"]).items());
-    for param in of_includes {
-        let Some(name) = param.at(&["name"]).as_str() else { continue };
-        all.entry(name).or_default().push(known_value(param.at(&["value"])));
+    for param in items(&matrix["include"]).flat_map(|include| items(&include["params"])) {
+        let Some(name) = param["name"].as_str() else { continue };
+        all.entry(name).or_default().push(known_value(&param["value"]));
     }
     let own = all.into_iter().map(|(name, values)| {
         // One that is only in some of `include` may have another value elsewhere.
-        let is_in_all = listed.is_empty() && values.len() == included.len();
+        let is_in_all = listed.is_empty() && values.len() == included;
         let is_everywhere = listed.contains(name) || is_in_all;
         let values: Option<BTreeSet<Box<str>>> = values.into_iter().collect();
-        named(name, values.filter(|_| is_everywhere).into_iter().flatten())
+        let values = values.filter(|_| is_everywhere).into_iter().flatten();
+        (name.into(), values.collect())
     });
-    let own = Document::List(own.collect());
-    Document::Object(Members::new([(EARLIER, earlier), (COPIES, copies), (OWN, own)]))
-}
-
-/// Builds the list of a param's name and its values.
-fn named(name: &str, values: impl Iterator<Item = Box<str>>) -> Document {
-    std::iter::once(name.into()).chain(values).collect()
-}
-
-/// Reads the lists that [`named`] builds.
-fn param_values(reduced: &Part<'_>) -> Vec<ParamValues> {
-    let lists = reduced.value(OWN).map(Document::items).unwrap_or_default();
-    let texts = |list: &Document| -> Vec<Box<str>> {
-        list.items().iter().filter_map(|text| Some(text.as_str()?.into())).collect()
-    };
-    let lists = lists.iter().map(texts);
-    lists.filter_map(|list| Some((list.first()?.clone(), list[1..].into()))).collect()
+    (copies, own.collect())
 }
 
 /// The claims among the volumes of a task, except those whose names have variables.
-fn mounted_claims(task: &Document) -> BTreeSet<Box<str>> {
-    let claims = task.at(&["volumes"]).items().iter();
-    let claims = claims
-        .filter_map(|volume| volume.at(&["persistentVolumeClaim", "claimName"]).as_str())
+fn mounted_claims(task: &Value) -> BTreeSet<Box<str>> {
+    let claims = items(&task["volumes"])
+        .filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
         .filter(|claim| !claim.is_empty() && !claim.contains(tekton::VARIABLE));
     claims.map(Into::into).collect()
 }
 
 /// The workspaces that strings in a task refer to as `$(workspaces.NAME.path)`, and that the task
 /// does not declare.
-fn undeclared_workspaces(task: &Document) -> BTreeSet<Box<str>> {
-    let declared = task.at(&["workspaces"]).items().iter();
+fn undeclared_workspaces(task: &Value) -> BTreeSet<Box<str>> {
     let declared: BTreeSet<&str> =
-        declared.filter_map(|workspace| workspace.at(&["name"]).as_str()).collect();
+        items(&task["workspaces"]).filter_map(|workspace| workspace["name"].as_str()).collect();
     let mut names = names_after(task, "$(workspaces.");
     names.retain(|name| !declared.contains(&**name));
     names
 }
 
 /// The names that follow this beginning of a variable in strings of a document.
-fn names_after(document: &Document, beginning: &str) -> BTreeSet<Box<str>> {
-    let mut names = BTreeSet::new();
-    for text in document.texts() {
-        for (at, _) in text.match_indices(beginning) {
-            let rest = &text[at + beginning.len()..];
-            let name = rest.split(['.', ')', '[']).next().unwrap_or_default();
-            if !name.is_empty() {
-                names.insert(name.into());
-            }
+fn names_after(document: &Value, beginning: &str) -> BTreeSet<Box<str>> {
+    match document {
+        Value::Object(members) => {
+            members.values().flat_map(|member| names_after(member, beginning)).collect()
         }
+        Value::Array(items) => items.iter().flat_map(|item| names_after(item, beginning)).collect(),
+        Value::String(text) => {
+            let after = text.match_indices(beginning).map(|(at, _)| &text[at + beginning.len()..]);
+            let names = after.filter_map(|rest| rest.split(['.', ')', '[']).next());
+            names.filter(|name| !name.is_empty()).map(Into::into).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => BTreeSet::new(),
     }
-    names
 }
 
 static PIPELINES: Kind = tekton::kind(PIPELINE);
@@ -360,7 +304,7 @@ impl TableRow for NamedPipeline {
     const COUNTED_AS: Option<&'static str> = Some("pipelines");
 
     fn from_object(object: &Foreign<Self>, _: Scope) -> Option<Self> {
-        Some(Self::read(object))
+        Some(object.row.clone())
     }
 
     fn identity(&self) -> Option<&Identity> {
@@ -370,12 +314,11 @@ impl TableRow for NamedPipeline {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
     fn read(spec: &Value) -> NamedPipeline {
-        NamedPipeline::read(&serde_json::from_value(json!({"spec": spec})).unwrap())
+        let object = json!({"spec": spec});
+        serde_json::from_value::<Foreign<NamedPipeline>>(object).unwrap().row
     }
 
     /// The names that `of` finds in each task, joined.

@@ -3,22 +3,23 @@
 //! All fields but `done` come from `metadata` and `spec`, which do not change while the run is
 //! active. The status is often still missing when the first pods are created.
 
-pub(super) mod shape;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
-use std::collections::HashMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use serde_json::Value;
-
-use super::pipeline::Pipeline;
+use super::pipeline::{self, Pipeline, PipelineSpec};
 use super::storage::AccessModes;
 use super::task::of_compute_resources;
-use super::tekton;
-use super::variables::{Params, Resolved};
-use crate::kubernetes::{annotation, own_refusal};
+use super::tekton::{self, ClaimSource, Mount, Status};
+use super::variables::{Param, Params, Resolved};
+use crate::kubernetes::annotation;
 use crate::names::short_digest;
 use crate::systems::coschedule::keys::{AUTO_CLEANUP, GROUP, MODE};
 use crate::systems::coschedule::resources::PIPELINE_RUN;
-use crate::view::document::{Document, Field, Foreign, Part, Reader, Shaped};
+use crate::view::document::{Foreign, ForeignRow, Lenient, List, Object, Text, object, problem};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::rows::{RowIndex, Rows, TableRow};
@@ -36,7 +37,7 @@ pub(crate) struct PipelineRun {
     /// group.
     pub group: Option<Box<str>>,
     pub done: bool,
-    /// Why the webhook refused one of its claims, if the run failed for that ([`refusal`]).
+    /// Why the webhook refused one of its claims, if the run failed for that.
     pub refusal: Option<Box<str>>,
     /// In the order of the spec.
     pub workspaces: Box<[Workspace]>,
@@ -122,33 +123,163 @@ pub(crate) enum PipelineSource {
     Absent,
 }
 
-impl Shaped for PipelineRun {
-    const FIELDS: &'static [Field] = &[("spec", shape::SPEC), ("status", shape::STATUS)];
+/// The spec of a run, as Tekton defines it in v1 and v1beta1.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    params: List<Param>,
+    pipeline_ref: Object<PipelineRef>,
+    pipeline_spec: Object<PipelineSpec>,
+    pod_template: Value,
+    service_account_name: Text,
+    task_run_specs: List<TaskRunSpec>,
+    task_run_template: Object<TaskRunTemplate>,
+    workspaces: List<Binding>,
 }
 
-impl PipelineRun {
-    /// Reads a PipelineRun of any API version. The templates of pods and claims are kept except for
-    /// admission.
-    #[must_use]
-    pub(crate) fn read(object: &Foreign<Self>, scope: Scope) -> Self {
-        let Foreign { metadata, document, .. } = object;
-        let mut run = Self {
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PipelineRef {
+    bundle: Value,
+    name: Text,
+    resolver: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct TaskRunTemplate {
+    pod_template: Value,
+    service_account_name: Text,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct TaskRunSpec {
+    compute_resources: Option<Value>,
+    pipeline_task_name: Text,
+    pod_template: Object<PodTemplate>,
+    task_pod_template: Object<PodTemplate>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodTemplate {
+    node_selector: Option<Lenient<BTreeMap<Box<str>, Text>>>,
+    volumes: Option<List<Mount>>,
+}
+
+/// A workspace of a run, as Tekton defines it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Binding {
+    name: Text,
+    persistent_volume_claim: Object<ClaimSource>,
+    volume_claim_template: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClaimTemplate {
+    metadata: Object<ClaimMetadata>,
+    spec: Object<ClaimSpec>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClaimMetadata {
+    name: Text,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ClaimSpec {
+    access_modes: Lenient<Vec<Text>>,
+    storage_class_name: Text,
+}
+
+/// The types of the fields of a run's spec.
+static SPEC: LazyLock<Value> = LazyLock::new(|| {
+    let claim = json!({"claimName": ""});
+    let template = json!({
+        "nodeSelector": {"*": ""}, "volumes": [{"persistentVolumeClaim": claim}],
+    });
+    let claim_template = json!({
+        "metadata": {"name": ""}, "spec": {"accessModes": [""], "storageClassName": ""},
+    });
+    json!({
+        "params": [{}], "pipelineRef": {"name": ""}, "pipelineSpec": *pipeline::SPEC,
+        "podTemplate": template, "serviceAccountName": "",
+        "taskRunSpecs": [
+            {"pipelineTaskName": "", "podTemplate": template, "taskPodTemplate": template},
+        ],
+        "taskRunTemplate": {"podTemplate": template, "serviceAccountName": ""},
+        "workspaces": [{
+            "name": "", "persistentVolumeClaim": claim, "volumeClaimTemplate": claim_template,
+        }],
+    })
+});
+
+impl ForeignRow for PipelineRun {
+    fn read(metadata: &ObjectMeta, spec: Value, status: Value) -> Self {
+        let status = object::<Status>(status).unwrap_or_default();
+        let run = Self {
             identity: Identity::from(metadata),
             parent: Owner::of_tekton(metadata, "PipelineRun"),
             mode: annotation(metadata, MODE).map(Into::into),
             group: annotation(metadata, GROUP).map(Into::into),
-            done: is_done(document),
-            refusal: refusal(document),
+            done: status.is_done(),
+            refusal: status.refusal(),
             auto_cleanup: annotation(metadata, AUTO_CLEANUP) == Some("true"),
+            problem: problem("spec", &spec, &SPEC),
             ..Self::default()
         };
-        let mut reader = Reader::default();
-        let document = reader.whole(document);
-        if let Some(spec) = document.and_then(|document| reader.part(&document, "spec")) {
-            run.read_spec(&mut reader, &spec, scope);
+        match object(spec) {
+            Some(spec) => run.with_spec(spec),
+            None => run,
         }
-        run.problem = reader.problem();
-        run
+    }
+}
+
+impl PipelineRun {
+    fn with_spec(self, spec: Spec) -> Self {
+        let params = Params::read(&spec.params);
+        let uid = &self.identity.uid;
+        let workspaces = spec.workspaces.into_objects().map(|of| of.read(uid, &params)).collect();
+        let reference = spec.pipeline_ref.0;
+        let pipeline = match (spec.pipeline_spec.0, reference) {
+            (Some(inline), _) => PipelineSource::Inline(Pipeline::read(inline)),
+            (None, Some(reference)) => reference.source(),
+            (None, None) => PipelineSource::Absent,
+        };
+        // v1 has these fields in `taskRunTemplate`, v1beta1 has them in `spec`.
+        let (account, template) = match spec.task_run_template.0 {
+            Some(of) => (of.service_account_name, of.pod_template),
+            None => (spec.service_account_name, spec.pod_template),
+        };
+        let account = account.filled().and_then(|account| params.resolve_of_run(account));
+        let of_run: Option<PodTemplate> = object(&template);
+        let task_overrides = spec.task_run_specs.into_objects().filter_map(|of| of.read(&params));
+        let task_overrides = task_overrides.collect();
+        Self {
+            workspaces,
+            pipeline,
+            service_account: account,
+            node_selector: of_run.as_ref().and_then(|of| of.selector(&params)).unwrap_or_default(),
+            mounted: of_run.as_ref().and_then(|of| of.mounted(&params)).unwrap_or_default(),
+            pod_template: of_run.map(|_| Box::new(params.resolve_template(template))),
+            task_overrides,
+            ..self
+        }
+    }
+
+    /// Drops the templates of pods and claims, which are large, and which admission does not need.
+    fn without_templates(mut self) -> Self {
+        for workspace in &mut self.workspaces {
+            if let WorkspaceSource::Template(template) = &mut workspace.source {
+                template.document = None;
+            }
+        }
+        Self { pod_template: None, ..self }
     }
 
     /// Drops the fields that only an active run needs, because ended runs are kept for long. A child
@@ -175,97 +306,71 @@ impl PipelineRun {
             ..self
         }
     }
+}
 
-    fn read_spec(&mut self, reader: &mut Reader, spec: &Part<'_>, scope: Scope) {
-        let params = Params::read(reader, spec);
-        let workspaces = reader.parts(spec, "workspaces");
-        self.workspaces = workspaces
-            .iter()
-            .map(|workspace| {
-                let name = reader.text(workspace, "name").unwrap_or_default();
-                let source = self.workspace_source(reader, workspace, name, &params, scope);
-                Workspace { name: name.into(), source }
-            })
-            .collect();
-        self.pipeline = if let Some(inline) = reader.part(spec, "pipelineSpec") {
-            PipelineSource::Inline(Pipeline::read(reader, &inline))
-        } else if let Some(reference) = reader.part(spec, "pipelineRef") {
-            match reader.text(&reference, "name") {
-                Some(name) if !reference.has("resolver") && !reference.has("bundle") => {
-                    PipelineSource::Named(name.into())
-                }
-                _ => PipelineSource::Resolver,
+impl PipelineRef {
+    fn source(self) -> PipelineSource {
+        match self.name.filled() {
+            Some(name) if self.resolver.is_null() && self.bundle.is_null() => {
+                PipelineSource::Named(name.into())
             }
-        } else {
-            PipelineSource::Absent
-        };
-        // v1 has these fields in `taskRunTemplate`, v1beta1 has them in `spec`.
-        let template = reader.part(spec, "taskRunTemplate");
-        let parent = template.as_ref().unwrap_or(spec);
-        let account = reader.text(parent, "serviceAccountName");
-        self.service_account = account.and_then(|account| params.resolve_of_run(account));
-        if let Some(template) = reader.part(parent, "podTemplate") {
-            self.node_selector = selector(reader, &template, &params);
-            self.mounted = mounted_claims(reader, &template, &params);
-            let value = parent.value("podTemplate").filter(|_| keeps_templates(scope));
-            let value = value.map(|value| Box::new(params.resolve_template(value.into())));
-            self.pod_template = value;
-        }
-        let overrides = reader.parts(spec, "taskRunSpecs");
-        self.task_overrides = overrides
-            .iter()
-            .filter_map(|of_task| {
-                let name = reader.text(of_task, "pipelineTaskName")?;
-                let template = reader.part(of_task, "podTemplate");
-                let template = template.or_else(|| reader.part(of_task, "taskPodTemplate"));
-                let having = |key: &str| template.as_ref().filter(|template| template.has(key));
-                let resources = of_task.value("computeResources");
-                Some(TaskOverride {
-                    task: name.into(),
-                    node_selector: having("nodeSelector").map(|of| selector(reader, of, &params)),
-                    mounted: having("volumes").map(|of| mounted_claims(reader, of, &params)),
-                    requests: resources.map(of_compute_resources),
-                })
-            })
-            .collect();
-    }
-
-    fn workspace_source(
-        &self,
-        reader: &mut Reader,
-        workspace: &Part<'_>,
-        name: &str,
-        params: &Params<'_>,
-        scope: Scope,
-    ) -> WorkspaceSource {
-        if let Some(template) = reader.part(workspace, "volumeClaimTemplate") {
-            let metadata = reader.part(&template, "metadata");
-            let named = metadata.and_then(|metadata| reader.text(&metadata, "name"));
-            let spec = reader.part(&template, "spec");
-            let modes = spec.as_ref().map(|spec| reader.texts(spec, "accessModes"));
-            let class = spec.as_ref().and_then(|spec| reader.text(spec, "storageClassName"));
-            let document = workspace.value("volumeClaimTemplate");
-            let document = document.filter(|_| keeps_templates(scope));
-            return WorkspaceSource::Template(Template {
-                claim: claim_name(named, name, &self.identity.uid).into(),
-                access_modes: AccessModes::read(modes.unwrap_or_default()),
-                class: class.map(Into::into),
-                document: document.map(|document| Box::new(document.into())),
-            });
-        }
-        let claim = reader.part(workspace, "persistentVolumeClaim");
-        let claim = claim.and_then(|claim| reader.text(&claim, "claimName"));
-        match claim.map(|claim| params.resolve_of_run(claim)) {
-            Some(None) => WorkspaceSource::Unresolved,
-            Some(Some(claim)) if !claim.is_empty() => WorkspaceSource::Claim(claim),
-            _ => WorkspaceSource::Free,
+            _ => PipelineSource::Resolver,
         }
     }
 }
 
-/// Whether templates of pods and claims are kept: they are large, and admission does not need them.
-fn keeps_templates(scope: Scope) -> bool {
-    scope != Scope::Admission
+impl TaskRunSpec {
+    fn read(self, params: &Params<'_>) -> Option<TaskOverride> {
+        let template = self.pod_template.0.or(self.task_pod_template.0);
+        Some(TaskOverride {
+            task: self.pipeline_task_name.filled()?.into(),
+            node_selector: template.as_ref().and_then(|of| of.selector(params)),
+            mounted: template.as_ref().and_then(|of| of.mounted(params)),
+            requests: self.compute_resources.as_ref().map(of_compute_resources),
+        })
+    }
+}
+
+impl PodTemplate {
+    /// Returns its node selector, without values that are not known yet.
+    fn selector(&self, params: &Params<'_>) -> Option<Selector> {
+        let labels = self.node_selector.as_ref()?.iter();
+        let known = labels
+            .filter_map(|(key, value)| Some((key.clone(), params.resolve(value.as_deref()?)?)));
+        Some(known.collect())
+    }
+
+    /// Returns the claims that it mounts, except those whose names are not known yet.
+    fn mounted(&self, params: &Params<'_>) -> Option<Box<[Resolved]>> {
+        let claims = self.volumes.as_ref()?.objects().filter_map(Mount::claim);
+        let claims = claims.filter(|claim| !claim.is_empty());
+        Some(claims.filter_map(|claim| params.resolve(claim)).collect())
+    }
+}
+
+impl Binding {
+    fn read(self, run_uid: &str, params: &Params<'_>) -> Workspace {
+        let name = self.name.filled().unwrap_or_default();
+        let template: Option<ClaimTemplate> = object(&self.volume_claim_template);
+        let claim = self.persistent_volume_claim.0.unwrap_or_default().claim_name;
+        let source = match (template, claim.filled().map(|claim| params.resolve_of_run(claim))) {
+            (Some(template), _) => {
+                let metadata = template.metadata.0.unwrap_or_default();
+                let spec = template.spec.0.unwrap_or_default();
+                let modes = spec.access_modes.iter().filter_map(|mode| mode.as_deref());
+                WorkspaceSource::Template(Template {
+                    claim: claim_name(metadata.name.filled(), name, run_uid).into(),
+                    access_modes: AccessModes::read(modes),
+                    class: spec.storage_class_name.filled().map(Into::into),
+                    document: Some(Box::new(self.volume_claim_template)),
+                })
+            }
+            (None, Some(None)) => WorkspaceSource::Unresolved,
+            (None, Some(Some(claim))) if !claim.is_empty() => WorkspaceSource::Claim(claim),
+            (None, _) => WorkspaceSource::Free,
+        };
+        Workspace { name: name.into(), source }
+    }
 }
 
 /// The name that Tekton gives the claim of a template: the template's name or `pvc`, and ten
@@ -274,48 +379,6 @@ fn keeps_templates(scope: Scope) -> bool {
 pub fn claim_name(template: Option<&str>, workspace: &str, owner_uid: &str) -> String {
     let digest = short_digest(&[workspace, owner_uid].concat());
     format!("{}-{digest}", template.unwrap_or("pvc"))
-}
-
-/// Whether a run has ended: its condition `Succeeded` is `True` or `False`.
-pub(crate) fn is_done(document: &Document) -> bool {
-    document.at(&["status", "conditions"]).items().iter().any(|condition| {
-        condition.at(&["type"]).as_str() == Some("Succeeded")
-            && matches!(condition.at(&["status"]).as_str(), Some("True" | "False"))
-    })
-}
-
-/// The answer of stowplan's webhook for which a run or a TaskRun has failed.
-pub(crate) fn refusal(document: &Document) -> Option<Box<str>> {
-    let mut conditions = document.at(&["status", "conditions"]).items().iter();
-    let failed = conditions.find(|condition| {
-        let is = |key: &str, value: &str| condition.at(&[key]).as_str() == Some(value);
-        is("type", "Succeeded") && is("status", "False")
-    })?;
-    own_refusal(failed.at(&["message"]).as_str()?).map(Into::into)
-}
-
-fn selector(reader: &mut Reader, template: &Part<'_>, params: &Params<'_>) -> Selector {
-    let mut labels: Vec<(Box<str>, Resolved)> = reader
-        .map(template, "nodeSelector")
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.into(), params.resolve(value)?)))
-        .collect();
-    labels.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    labels.into()
-}
-
-/// The claims that a pod template mounts, except those whose names are not known yet.
-fn mounted_claims(
-    reader: &mut Reader,
-    template: &Part<'_>,
-    params: &Params<'_>,
-) -> Box<[Resolved]> {
-    let volumes = reader.parts(template, "volumes");
-    let claims = volumes.iter().filter_map(|volume| {
-        let claim = reader.part(volume, "persistentVolumeClaim")?;
-        params.resolve(reader.text(&claim, "claimName")?)
-    });
-    claims.collect()
 }
 
 static PIPELINE_RUNS: Kind = tekton::kind(PIPELINE_RUN);
@@ -382,11 +445,11 @@ impl TableRow for PipelineRun {
     const COUNTED_AS: Option<&'static str> = Some("pipelineruns");
 
     fn from_object(object: &Foreign<Self>, scope: Scope) -> Option<Self> {
-        let run = Self::read(object, scope);
+        let run = &object.row;
         match scope {
-            Scope::Admission => (!run.done).then_some(run),
-            Scope::Controller if run.done => Some(run.without_pod_fields()),
-            Scope::Controller | Scope::File => Some(run),
+            Scope::Admission => (!run.done).then(|| run.clone().without_templates()),
+            Scope::Controller if run.done => Some(run.clone().without_pod_fields()),
+            Scope::Controller | Scope::File => Some(run.clone()),
         }
     }
 

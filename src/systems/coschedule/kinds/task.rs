@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
 
 use super::tekton;
+use super::variables::items;
 use crate::systems::coschedule::resources::TASK;
-use crate::view::document::{Document, Field, Foreign, Members, Shape, Shaped};
+use crate::view::document::{Foreign, ForeignRow};
 use crate::view::rows::{Rows, TableRow};
 use crate::view::table::{Watch, all_of_kind};
 use crate::view::{Identity, Kind, Resources, Scope};
@@ -30,14 +33,12 @@ pub(crate) struct TaskRequests {
 
 impl TaskRequests {
     /// Adds up the requests of a task's spec.
-    pub(super) fn of_task(spec: &Document) -> Self {
-        let template = spec.at(&["stepTemplate"]);
-        let sum = |list: &str, template: &Document| {
-            let containers = spec.at(&[list]).items().iter();
-            let requests = containers.map(|container| requested(container, template));
+    pub(super) fn of_task(spec: &Value) -> Self {
+        let sum = |list: &str, template: &Value| {
+            let requests = items(&spec[list]).map(|container| requested(container, template));
             requests.fold(Resources::default(), |sum, one| sum.plus(&one))
         };
-        Self { steps: sum("steps", template), sidecars: sum("sidecars", &Document::Null) }
+        Self { steps: sum("steps", &spec["stepTemplate"]), sidecars: sum("sidecars", &Value::Null) }
     }
 
     /// Returns what the pod requests if this is requested at the level of the task.
@@ -45,56 +46,43 @@ impl TaskRequests {
     pub(crate) fn of_pod(&self, of_task: Option<&Resources>) -> Resources {
         self.sidecars.plus(of_task.unwrap_or(&self.steps))
     }
-
-    /// Formats the amounts, for [`Self::from_texts`].
-    pub(super) fn texts(&self) -> [Box<str>; 2] {
-        let text = |amounts| serde_json::to_string(amounts).unwrap_or_default().into();
-        [&self.steps, &self.sidecars].map(text)
-    }
-
-    pub(super) fn from_texts(texts: &[Box<str>]) -> Self {
-        let amounts = |index: usize| {
-            let text = texts.get(index);
-            text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
-        };
-        Self { steps: amounts(0), sidecars: amounts(1) }
-    }
 }
 
 /// Returns the requests of a container. What it leaves out is that of `template`, and its limits stand for missing
 /// requests. `resources` is the field of v1beta1.
-fn requested(container: &Document, template: &Document) -> Resources {
+fn requested(container: &Value, template: &Value) -> Resources {
     let mut all = BTreeMap::new();
     for kind in ["limits", "requests"] {
         for of in [template, container] {
             let fields = ["resources", "computeResources"];
-            all.extend(fields.into_iter().flat_map(|field| quantities(of.at(&[field, kind]))));
+            all.extend(fields.into_iter().flat_map(|field| quantities(&of[field][kind])));
         }
     }
     Resources::read(Some(&all))
 }
 
 /// Returns what task-level `computeResources` request.
-pub(super) fn of_compute_resources(resources: &Document) -> Resources {
-    let mut all: BTreeMap<String, Quantity> = quantities(resources.at(&["limits"])).collect();
-    all.extend(quantities(resources.at(&["requests"])));
+pub(super) fn of_compute_resources(resources: &Value) -> Resources {
+    let mut all: BTreeMap<String, Quantity> = quantities(&resources["limits"]).collect();
+    all.extend(quantities(&resources["requests"]));
     Resources::read(Some(&all))
 }
 
-fn quantities(amounts: &Document) -> impl Iterator<Item = (String, Quantity)> {
-    amounts.members().filter_map(|(name, amount)| {
-        Some((name.to_owned(), Quantity(amount.scalar()?.into_owned())))
+fn quantities(amounts: &Value) -> impl Iterator<Item = (String, Quantity)> {
+    amounts.as_object().into_iter().flatten().filter_map(|(name, amount)| {
+        let amount = match amount {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            _ => return None,
+        };
+        Some((name.clone(), Quantity(amount)))
     })
 }
 
-impl Shaped for Task {
-    const FIELDS: &'static [Field] = &[("spec", Shape::Computed(reduce))];
-}
-
-/// Reduces the spec of a task, which has the scripts of its steps, to what its containers request.
-fn reduce(spec: &Document) -> Document {
-    let texts = TaskRequests::of_task(spec).texts();
-    Document::Object(Members::new([("requests", texts.into_iter().collect())]))
+impl ForeignRow for Task {
+    fn read(metadata: &ObjectMeta, spec: Value, _: Value) -> Self {
+        Self { identity: Identity::from(metadata), requests: TaskRequests::of_task(&spec) }
+    }
 }
 
 static TASKS: Kind = Kind {
@@ -120,12 +108,7 @@ impl TableRow for Task {
     }
 
     fn from_object(task: &Foreign<Self>, scope: Scope) -> Option<Self> {
-        let texts = task.document.at(&["spec", "requests"]).items().iter();
-        let texts: Vec<Box<str>> = texts.filter_map(|text| Some(text.as_str()?.into())).collect();
-        (scope != Scope::Admission).then(|| Self {
-            identity: Identity::from(&task.metadata),
-            requests: TaskRequests::from_texts(&texts),
-        })
+        (scope != Scope::Admission).then(|| task.row.clone())
     }
 
     fn identity(&self) -> Option<&Identity> {
@@ -135,7 +118,7 @@ impl TableRow for Task {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

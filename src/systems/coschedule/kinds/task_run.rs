@@ -4,15 +4,16 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
 
-use super::pipeline_run::shape::{CLAIM, STATUS};
-use super::pipeline_run::{is_done, refusal};
-use super::tekton;
+use super::tekton::{self, Mount, Status};
 use crate::kubernetes::{annotation, label};
 use crate::systems::coschedule::keys::{ASSISTANT, MODE, PIPELINE_TASK};
 use crate::systems::coschedule::resources::TASK_RUN;
-use crate::view::document::{Document, Field, Foreign, Shape, Shaped};
+use crate::view::document::{Foreign, ForeignRow, List, object};
 use crate::view::owner::Owner;
 use crate::view::{Identity, Kind, Name, Scope, Table};
 
@@ -29,7 +30,7 @@ pub(crate) struct TaskRun {
     pub mode: Option<Box<str>>,
     /// Whether Tekton's own affinity assistant places its pods.
     pub is_assisted: bool,
-    /// The claims of its workspaces. Only here Tekton writes which claim the result of a task names.
+    /// The claims of its workspaces, sorted, each once. Only here Tekton writes which claim the result of a task names.
     pub claims: Box<[Box<str>]>,
     pub done: bool,
     /// Since when it has had no pod, because a quota refuses it.
@@ -38,56 +39,33 @@ pub(crate) struct TaskRun {
     pub refusal: Option<Box<str>>,
 }
 
-impl Shaped for TaskRun {
-    const FIELDS: &'static [Field] = &[
-        (
-            "spec",
-            Shape::Object(&[(
-                "workspaces",
-                Shape::List(&Shape::Object(&[("persistentVolumeClaim", CLAIM)])),
-            )]),
-        ),
-        ("status", STATUS),
-    ];
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    workspaces: List<Mount>,
 }
 
-impl TaskRun {
-    /// Reads a TaskRun of any API version.
-    #[must_use]
-    pub(crate) fn read(object: &Foreign<Self>) -> Self {
-        let Foreign { metadata, document, .. } = object;
+impl ForeignRow for TaskRun {
+    fn read(metadata: &ObjectMeta, spec: Value, status: Value) -> Self {
+        let (spec, status) = (object::<Spec>(spec), object::<Status>(status));
+        let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
+        // What is not a claim's name is left out, as Tekton creates no pod of it.
+        let claims = spec.workspaces.objects().filter_map(Mount::claim).map(Into::into);
+        let claims: BTreeSet<Box<str>> = claims.collect();
+        // Tekton tries again, with growing pauses.
+        let refused = status.waiting("ExceededResourceQuota");
         Self {
             identity: Identity::from(metadata),
             run: Owner::of_tekton(metadata, "PipelineRun"),
             task: label(metadata, PIPELINE_TASK).map(Into::into),
             mode: annotation(metadata, MODE).map(Into::into),
             is_assisted: annotation(metadata, ASSISTANT).is_some(),
-            claims: claims(document),
-            done: is_done(document),
-            refused_since: refused_since(document),
-            refusal: refusal(document),
+            claims: claims.into_iter().collect(),
+            done: status.is_done(),
+            refused_since: refused.and_then(|of| of.last_transition_time.as_deref()?.parse().ok()),
+            refusal: status.refusal(),
         }
     }
-}
-
-/// The claims of a TaskRun's workspaces, sorted, each once. What is not a claim's name is left out, as
-/// Tekton creates no pod of it.
-fn claims(document: &Document) -> Box<[Box<str>]> {
-    let workspaces = document.at(&["spec", "workspaces"]).items().iter();
-    let names = workspaces
-        .filter_map(|workspace| workspace.at(&["persistentVolumeClaim", "claimName"]).as_str());
-    names.map(Into::into).collect::<BTreeSet<Box<str>>>().into_iter().collect()
-}
-
-/// Since when Tekton has not been able to create the pod of a TaskRun because of a ResourceQuota. It
-/// tries again, with growing pauses.
-fn refused_since(document: &Document) -> Option<Timestamp> {
-    let mut conditions = document.at(&["status", "conditions"]).items().iter();
-    let refused = conditions.find(|condition| {
-        let is = |key: &str, value: &str| condition.at(&[key]).as_str() == Some(value);
-        is("type", "Succeeded") && is("status", "Unknown") && is("reason", "ExceededResourceQuota")
-    })?;
-    refused.at(&["lastTransitionTime"]).as_str()?.parse().ok()
 }
 
 static TASK_RUNS: Kind = tekton::kind(TASK_RUN);
@@ -137,9 +115,9 @@ impl Table for TaskRuns {
     const COUNTED_AS: Option<&'static str> = Some("taskruns");
 
     fn read(object: &Foreign<TaskRun>, scope: Scope) -> Option<TaskRun> {
-        let run = TaskRun::read(object);
+        let run = &object.row;
         // An ended TaskRun that Tekton's assistant placed still shows that the assistant is on.
-        (scope != Scope::Admission || !run.done || run.is_assisted).then_some(run)
+        (scope != Scope::Admission || !run.done || run.is_assisted).then(|| run.clone())
     }
 
     fn put(&mut self, name: Name, run: TaskRun) {
@@ -192,7 +170,7 @@ impl Table for TaskRuns {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::super::CoscheduleView as _;
     use super::super::pipeline_run::PipelineRuns;
@@ -214,6 +192,10 @@ mod tests {
         systems::object(document).unwrap().unwrap()
     }
 
+    fn read(object: Value) -> TaskRun {
+        serde_json::from_value::<Foreign<TaskRun>>(object).unwrap().row
+    }
+
     #[test]
     fn the_claims_of_workspaces_are_read() {
         let long = "x".repeat(262_144);
@@ -228,8 +210,7 @@ mod tests {
             (of(json!([claim(json!("b")), claim(json!("a")), claim(json!("b"))])), &["a", "b"]),
             (of(json!([claim(json!("é")), claim(json!(long))])), &[&long, "é"]),
         ] {
-            let object = serde_json::from_value(json!({"spec": spec})).unwrap();
-            let read = TaskRun::read(&object).claims;
+            let read = read(json!({"spec": spec})).claims;
             assert_eq!(read.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), expected);
         }
     }
@@ -253,8 +234,7 @@ mod tests {
             (condition("False", &json!(denied)), Some("a: b; c")),
             (condition("False", &json!(long)), Some("a: b; c")),
         ] {
-            let object = json!({"status": {"conditions": conditions}});
-            let read = TaskRun::read(&serde_json::from_value(object).unwrap()).refusal;
+            let read = read(json!({"status": {"conditions": conditions}})).refusal;
             assert_eq!(read.is_some(), expected.is_some(), "{conditions}");
             let read = read.unwrap_or_default();
             assert!(read.starts_with(expected.unwrap_or_default()) && read.len() < 4096);

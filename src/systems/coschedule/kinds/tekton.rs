@@ -1,7 +1,10 @@
 //! Tekton's API group: its kinds, and its objects as owners of others.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde::Deserialize;
 
+use crate::kubernetes::own_refusal;
+use crate::view::document::{List, Object, Text};
 use crate::view::table::Definition;
 use crate::view::{Kind, Owner, Resource};
 
@@ -18,6 +21,70 @@ pub(super) const fn kind(resource: Resource) -> Kind {
         versions: &["v1", "v1beta1"],
         without: Some("pods of Tekton's runs are reported as if their runs did not exist"),
         ..Kind::built_in(resource)
+    }
+}
+
+/// The claim of a workspace or of a volume.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ClaimSource {
+    pub(super) claim_name: Text,
+}
+
+/// A volume of a pod template, or a workspace of a TaskRun.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Mount {
+    pub(super) persistent_volume_claim: Object<ClaimSource>,
+}
+
+impl Mount {
+    /// Returns the name of its claim, which may be empty.
+    pub(super) fn claim(&self) -> Option<&str> {
+        self.persistent_volume_claim.0.as_ref()?.claim_name.as_deref()
+    }
+}
+
+/// The status of a PipelineRun or of a TaskRun.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Status {
+    conditions: List<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Condition {
+    pub(super) last_transition_time: Text,
+    message: Text,
+    reason: Text,
+    status: Text,
+    #[serde(rename = "type")]
+    type_: Text,
+}
+
+impl Status {
+    /// Finds the condition `Succeeded` with this status.
+    fn succeeded(&self, status: &str) -> Option<&Condition> {
+        self.conditions.objects().find(|condition| {
+            condition.type_.as_deref() == Some("Succeeded")
+                && condition.status.as_deref() == Some(status)
+        })
+    }
+
+    /// Returns whether the run has ended.
+    pub(super) fn is_done(&self) -> bool {
+        ["True", "False"].iter().any(|status| self.succeeded(status).is_some())
+    }
+
+    /// Returns the answer of stowplan's webhook for which the run has failed.
+    pub(super) fn refusal(&self) -> Option<Box<str>> {
+        own_refusal(self.succeeded("False")?.message.as_deref()?).map(Into::into)
+    }
+
+    /// Finds the condition of a run that has not ended for this reason.
+    pub(super) fn waiting(&self, reason: &str) -> Option<&Condition> {
+        self.succeeded("Unknown").filter(|condition| condition.reason.as_deref() == Some(reason))
     }
 }
 

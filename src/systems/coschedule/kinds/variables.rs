@@ -2,11 +2,20 @@
 
 use std::collections::HashMap;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::pipeline::{Pipeline, PipelineTask};
 use super::tekton::VARIABLE;
-use crate::view::document::{Document, Part, Reader};
+use crate::view::document::{List, Text};
+
+/// A param of a run.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Param {
+    name: Text,
+    value: Text,
+}
 
 /// The params of a run whose values are strings.
 #[derive(Debug, Default)]
@@ -19,7 +28,7 @@ pub(crate) type ParamValues = (Box<str>, Box<[Box<str>]>);
 const LONGEST: usize = 253;
 
 /// Returns the value of a param if it is a text without variables that can be a name or the value of a label.
-pub(super) fn known_value(value: &Document) -> Option<Box<str>> {
+pub(super) fn known_value(value: &Value) -> Option<Box<str>> {
     let text = value.as_str()?;
     (text.len() <= LONGEST && !text.contains(VARIABLE)).then(|| text.into())
 }
@@ -62,17 +71,15 @@ impl Resolved {
 
 impl<'v> Params<'v> {
     /// Reads the params of a run.
-    pub(super) fn read(reader: &mut Reader, spec: &Part<'v>) -> Self {
-        let params = reader.parts(spec, "params");
-        let texts = params.iter().filter_map(|param| {
-            Some((param.value("name")?.as_str()?, param.value("value")?.as_str()?))
-        });
+    pub(super) fn read(params: &'v List<Param>) -> Self {
+        let texts = params.objects();
+        let texts = texts.filter_map(|of| Some((of.name.as_deref()?, of.value.as_deref()?)));
         Self(texts.collect())
     }
 
     /// Reads the params of the document of a run.
     pub(crate) fn of_document(run: &'v Value) -> Self {
-        let params = run.pointer("/spec/params").and_then(Value::as_array).into_iter().flatten();
+        let params = items(&run["spec"]["params"]);
         let texts = params.filter_map(|of| Some((of["name"].as_str()?, of["value"].as_str()?)));
         Self(texts.collect())
     }
@@ -148,6 +155,11 @@ impl<'v> Params<'v> {
             _ => true,
         }
     }
+}
+
+/// Returns the items of a list; none of any other value.
+pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
 fn has_variable(value: &Value) -> bool {

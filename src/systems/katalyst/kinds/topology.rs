@@ -4,9 +4,14 @@
 //! is read leniently: what cannot be read is left out, and the first problem is kept.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::systems::katalyst::resources::CUSTOM_NODE_RESOURCE;
-use crate::view::document::{Field, Foreign, Part, Reader, Shape, Shaped};
+use crate::view::document::{Foreign, ForeignRow, List, Text, object, problem};
 use crate::view::rows::{Rows, TableRow};
 use crate::view::table::{Definition, Watch, all_of_kind};
 use crate::view::{Identity, Kind, Name, Scope};
@@ -53,73 +58,125 @@ impl Topology {
         })
     }
 
-    fn read(object: &Foreign<Self>) -> Self {
-        let mut reader = Reader::default();
-        let document = reader.whole(&object.document);
-        let status = document.and_then(|document| reader.part(&document, "status"));
-        let mut report =
-            Self { identity: Identity::from(&object.metadata), has_agent: true, ..Self::default() };
-        if let Some(status) = status {
-            report.policy = reader.text(&status, "topologyPolicy").map(Into::into);
-            for condition in reader.parts(&status, "conditions") {
-                let type_ = reader.text(&condition, "type");
-                match (type_, reader.text(&condition, "status")) {
-                    (Some("AgentReady"), Some("False")) | (Some("AgentNotFound"), Some("True")) => {
-                        report.has_agent = false
-                    }
-                    _ => {}
-                }
-            }
-            for zone in reader.parts(&status, "topologyZone") {
-                report.read_root(&mut reader, &zone);
-            }
-        }
-        report.problem = reader.problem();
-        report
-    }
-
-    fn read_root(&mut self, reader: &mut Reader, zone: &Part<'_>) {
-        match reader.text(zone, "type") {
-            Some("Socket") => {
-                let socket = reader.text(zone, "name").unwrap_or_default();
-                for child in reader.parts(zone, "children") {
-                    if reader.text(&child, "type") == Some("Numa") {
-                        self.read_zone(reader, socket, &child);
-                    }
-                }
-            }
-            Some("Numa") => self.read_zone(reader, "", zone),
-            _ => {}
-        }
-    }
-
-    fn read_zone(&mut self, reader: &mut Reader, socket: &str, zone: &Part<'_>) {
-        let name = reader.text(zone, "name").unwrap_or_default();
+    /// Adds a NUMA node. Returns the first problem with the path of the field in the zone.
+    fn add(&mut self, socket: &str, zone: &Zone) -> Result<(), String> {
+        let name = zone.name.filled().unwrap_or_default();
         let is_plain = name.bytes().all(|byte| byte.is_ascii_digit());
         let number = name.parse().ok().filter(|number| is_plain && *number <= HIGHEST);
         let Some(number) = number else {
-            return reader.report(&zone.path("name"), "is not the number of a NUMA node");
+            return Err(".name: is not the number of a NUMA node".to_owned());
         };
+        let mut result = Ok(());
         let mut consumers = Vec::new();
-        for allocation in reader.parts(zone, "allocations") {
-            let Some(consumer) = reader.text(&allocation, "consumer") else { continue };
-            match Consumer::parse(consumer) {
-                Some(consumer) => consumers.push(consumer),
-                None => reader.report(
-                    &allocation.path("consumer"),
-                    "is not <namespace>/<pod>/<UID> and is ignored",
-                ),
+        for (index, allocation) in zone.allocations.iter().enumerate() {
+            let consumer = allocation.0.as_ref().and_then(|of| of.consumer.filled());
+            match consumer.map(Consumer::parse) {
+                None => {}
+                Some(Some(consumer)) => consumers.push(consumer),
+                Some(None) => {
+                    let problem = "is not <namespace>/<pod>/<UID> and is ignored";
+                    let problem = format!(".allocations[{index}].consumer: {problem}");
+                    result = result.and(Err(problem));
+                }
             }
         }
         let zones = self.sockets.entry(socket.into()).or_default();
         if let Some(earlier) = zones.get(&number) {
-            reader.report(&zone.path("name"), "occurs twice");
+            result = result.and_then(|()| Err(".name: occurs twice".to_owned()));
             consumers.extend(earlier.iter().cloned());
         }
         consumers.sort_unstable();
         consumers.dedup();
         zones.insert(number, consumers.into());
+        result
     }
+}
+
+/// What Katalyst writes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    topology_policy: Text,
+    conditions: List<Condition>,
+    topology_zone: List<Zone>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: Text,
+    status: Text,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Zone {
+    #[serde(rename = "type")]
+    type_: Text,
+    name: Text,
+    allocations: List<Allocation>,
+    children: List<Self>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Allocation {
+    consumer: Text,
+}
+
+/// The types of the fields of the status.
+static STATUS: LazyLock<Value> = LazyLock::new(|| {
+    let zone = json!({"type": "", "name": "", "allocations": [{"consumer": ""}]});
+    let mut root = zone.clone();
+    root["children"] = json!([zone]);
+    json!({
+        "topologyPolicy": "", "conditions": [{"type": "", "status": ""}], "topologyZone": [root],
+    })
+});
+
+impl ForeignRow for Topology {
+    fn read(metadata: &ObjectMeta, _: Value, status: Value) -> Self {
+        let mut report = Self {
+            identity: Identity::from(metadata),
+            has_agent: true,
+            problem: problem("status", &status, &STATUS),
+            ..Self::default()
+        };
+        let status: Status = object(status).unwrap_or_default();
+        report.policy = status.topology_policy.filled().map(Into::into);
+        report.has_agent = !status.conditions.objects().any(|condition| {
+            let (type_, status) = (condition.type_.filled(), condition.status.filled());
+            matches!(
+                (type_, status),
+                (Some("AgentReady"), Some("False")) | (Some("AgentNotFound"), Some("True"))
+            )
+        });
+        let is = |zone: &Zone, type_: &str| zone.type_.filled() == Some(type_);
+        for (root, zone) in each(&status.topology_zone) {
+            let at = format!("status.topologyZone[{root}]");
+            let found = if is(zone, "Socket") {
+                let socket = zone.name.filled().unwrap_or_default();
+                let numa = each(&zone.children).filter(|(_, child)| is(child, "Numa"));
+                let found = numa.map(|(child, numa)| {
+                    let added = report.add(socket, numa);
+                    added.map_err(|problem| format!("{at}.children[{child}]{problem}"))
+                });
+                found.fold(Ok(()), Result::and)
+            } else if is(zone, "Numa") {
+                report.add("", zone).map_err(|problem| format!("{at}{problem}"))
+            } else {
+                Ok(())
+            };
+            report.problem = report.problem.or(found.err().map(Into::into));
+        }
+        report
+    }
+}
+
+/// Returns the zones that are objects, with their indices.
+fn each(zones: &List<Zone>) -> impl Iterator<Item = (usize, &Zone)> {
+    zones.iter().enumerate().filter_map(|(index, zone)| Some((index, zone.0.as_ref()?)))
 }
 
 impl Consumer {
@@ -130,36 +187,6 @@ impl Consumer {
         let is_whole = parts.next().is_none() && ![namespace, pod, uid].contains(&"");
         is_whole.then(|| Self { pod: Name::new(namespace, pod), uid: uid.into() })
     }
-}
-
-const ALLOCATIONS: Shape = Shape::List(&Shape::Object(&[("consumer", Shape::Scalar)]));
-
-const ZONE: Shape = Shape::List(&Shape::Object(&[
-    ("type", Shape::Scalar),
-    ("name", Shape::Scalar),
-    ("allocations", ALLOCATIONS),
-]));
-
-impl Shaped for Topology {
-    const FIELDS: &'static [Field] = &[(
-        "status",
-        Shape::Object(&[
-            ("topologyPolicy", Shape::Scalar),
-            (
-                "conditions",
-                Shape::List(&Shape::Object(&[("type", Shape::Scalar), ("status", Shape::Scalar)])),
-            ),
-            (
-                "topologyZone",
-                Shape::List(&Shape::Object(&[
-                    ("type", Shape::Scalar),
-                    ("name", Shape::Scalar),
-                    ("allocations", ALLOCATIONS),
-                    ("children", ZONE),
-                ])),
-            ),
-        ]),
-    )];
 }
 
 static TOPOLOGIES: Kind = Kind {
@@ -185,7 +212,7 @@ impl TableRow for Topology {
     }
 
     fn from_object(object: &Foreign<Self>, _: Scope) -> Option<Self> {
-        Some(Self::read(object))
+        Some(object.row.clone())
     }
 
     fn identity(&self) -> Option<&Identity> {
@@ -195,13 +222,11 @@ impl TableRow for Topology {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
     fn read(status: &Value) -> Topology {
         let object = json!({"metadata": {"name": "n1"}, "status": status});
-        Topology::read(&serde_json::from_value(object).unwrap())
+        serde_json::from_value::<Foreign<Topology>>(object).unwrap().row
     }
 
     fn zone(name: &str, consumers: &[&str]) -> Value {

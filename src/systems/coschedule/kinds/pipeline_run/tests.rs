@@ -1,7 +1,9 @@
-use serde_json::json;
-
 use super::*;
 use crate::systems::test_objects::controlled_by;
+
+fn read(document: &Value) -> PipelineRun {
+    serde_json::from_value::<Foreign<PipelineRun>>(document.clone()).unwrap().row
+}
 
 #[test]
 fn an_ended_run_keeps_only_the_fields_that_its_claims_need() {
@@ -21,9 +23,6 @@ fn an_ended_run_keeps_only_the_fields_that_its_claims_need() {
             "taskRunSpecs": [{"pipelineTaskName": "t", "podTemplate": {"nodeSelector": {"a": "c"}}}],
         },
     });
-    let read = |document: &Value| {
-        PipelineRun::read(&serde_json::from_value(document.clone()).unwrap(), Scope::Controller)
-    };
     let kept = read(&document).without_pod_fields();
     let free = |name: &str| Workspace { name: name.into(), source: WorkspaceSource::Free };
     let rest = PipelineRun {
@@ -68,8 +67,7 @@ fn the_pod_template_for_the_placeholder_has_no_variables() {
             }},
         },
     });
-    let mut run =
-        PipelineRun::read(&serde_json::from_value(document.clone()).unwrap(), Scope::Controller);
+    let mut run = read(&document);
     let known = json!({
         "schedulerName": "x",
         "nodeSelector": {"b": "c"},
@@ -81,6 +79,6 @@ fn the_pod_template_for_the_placeholder_has_no_variables() {
     assert_eq!(run.problem, None);
     let mut unknown = document;
     unknown["spec"]["taskRunTemplate"]["serviceAccountName"] = json!("$(params.b)");
-    let run = PipelineRun::read(&serde_json::from_value(unknown).unwrap(), Scope::Controller);
+    let run = read(&unknown);
     assert_eq!(run.service_account, None);
 }
