@@ -123,6 +123,8 @@ pub struct System {
     pub(crate) pod_owner: Option<fn(&ObjectMeta) -> Option<PodOwner>>,
     /// Plans changes of the cluster. `None`: the system makes no changes.
     pub plan: Option<fn(&View, &Policy, Timestamp) -> Plan>,
+    /// The kinds of objects on which its plan depends.
+    pub(crate) reads: &'static [Resource],
     /// The rules for objects of its own kinds.
     pub validations: &'static [Validation],
     /// The kinds of objects that pods wait for until the controller has written their status. The

@@ -24,7 +24,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use identity::Identity;
 pub(crate) use namespace::Namespaces;
@@ -116,21 +115,11 @@ struct Held {
     table: Box<dyn AnyTable>,
     /// Counts the changes of what the table shows.
     revision: u64,
-    /// Whether the table was read since [`View::track`] began.
-    is_read: AtomicBool,
 }
 
 impl Held {
     fn new(id: TypeId, table: Box<dyn AnyTable>) -> Self {
-        Self { id, table, revision: 0, is_read: AtomicBool::new(false) }
-    }
-
-    /// Marks the table as read. Most tables are marked already: then nothing is written, so that the
-    /// processors of a webhook do not compete for the mark.
-    fn mark_read(&self) {
-        if !self.is_read.load(Ordering::Relaxed) {
-            self.is_read.store(true, Ordering::Relaxed);
-        }
+        Self { id, table, revision: 0 }
     }
 
     fn forget(&mut self, name: &Name) {
@@ -139,15 +128,6 @@ impl Held {
         }
         self.table.forget(name);
     }
-}
-
-/// The tables that something has read, as they were then.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Reads {
-    /// The number of all tables: one that is missing is not marked when it is read.
-    tables: usize,
-    /// The index and the revision of each.
-    revisions: Vec<(usize, u64)>,
 }
 
 impl View {
@@ -163,7 +143,6 @@ impl View {
     #[must_use]
     pub fn table<T: Table>(&self) -> Option<&T> {
         let held = self.tables.iter().find(|held| held.id == TypeId::of::<T>())?;
-        held.mark_read();
         let table: &dyn Any = &*held.table;
         table.downcast_ref().map(|Slot(table)| table)
     }
@@ -194,25 +173,11 @@ impl View {
         has_changed
     }
 
-    /// Calls `act`, and finds the tables that it reads. Tables that other threads read meanwhile are
-    /// among them.
-    pub(crate) fn track<R>(&self, act: impl FnOnce() -> R) -> (R, Reads) {
-        self.tables.iter().for_each(|held| held.is_read.store(false, Ordering::Relaxed));
-        let result = act();
-        let read = self.tables.iter().enumerate();
-        let read = read.filter(|(_, held)| held.is_read.load(Ordering::Relaxed));
-        let revisions = read.map(|(index, held)| (index, held.revision)).collect();
-        (result, Reads { tables: self.tables.len(), revisions })
-    }
-
-    /// Whether these tables of this View show what they showed then, except for the versions of
-    /// objects.
+    /// Counts the changes of what the tables of these kinds show, except for the versions of objects.
     #[must_use]
-    pub(crate) fn is_as_read(&self, reads: &Reads) -> bool {
-        let is_same = |&(index, revision): &(usize, u64)| {
-            self.tables.get(index).is_some_and(|held| held.revision == revision)
-        };
-        self.tables.len() == reads.tables && reads.revisions.iter().all(is_same)
+    pub(crate) fn revision(&self, kinds: &[Resource]) -> u64 {
+        let of_kinds = |held: &&Held| kinds.contains(&held.table.kind().resource);
+        self.tables.iter().filter(of_kinds).map(|held| held.revision).sum()
     }
 
     /// Removes an object from all tables of its kind.
@@ -309,10 +274,7 @@ impl View {
         }
         let name = Name::cluster_wide(node);
         let of_nodes = |held: &&Held| held.table.kind().resource == resource::NODE;
-        self.tables.iter().filter(of_nodes).find_map(|held| {
-            held.mark_read();
-            held.table.label(&name, key)
-        })
+        self.tables.iter().filter(of_nodes).find_map(|held| held.table.label(&name, key))
     }
 
     /// The nodes whose Hostname or InternalDNS address is `name`, in any case (RFC 4343).

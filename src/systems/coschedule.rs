@@ -36,7 +36,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{Gate, PodOwner, System, Traces};
 use crate::view::Owner;
-use crate::view::resource::STATEFUL_SET;
+use crate::view::resource::{NAMESPACE, NODE, POD, STATEFUL_SET};
+use resources::{CLAIM, PIPELINE, PIPELINE_RUN, STORAGE_CLASS, TASK, TASK_RUN, VOLUME};
 
 /// The system.
 pub(crate) const SYSTEM: System = System {
@@ -56,6 +57,19 @@ pub(crate) const SYSTEM: System = System {
     may_concern: Some(|metadata| owner_of_pod(metadata).is_some()),
     pod_owner: Some(owner_of_pod),
     plan: Some(reconcile::plan),
+    reads: &[
+        NODE,
+        NAMESPACE,
+        POD,
+        STATEFUL_SET,
+        PIPELINE_RUN,
+        PIPELINE,
+        TASK_RUN,
+        TASK,
+        CLAIM,
+        VOLUME,
+        STORAGE_CLASS,
+    ],
     validations: &[],
     settled: &[],
     previews: preview::KINDS,
@@ -75,6 +89,6 @@ const NAME: &str = "coschedule";
 
 /// Finds the TaskRun of a pod. Such a pod has none of stowplan's keys, but can belong to a group.
 fn owner_of_pod(metadata: &ObjectMeta) -> Option<PodOwner> {
-    let kind = resources::TASK_RUN.kind;
+    let kind = TASK_RUN.kind;
     Owner::of_tekton(metadata, kind).map(|_| PodOwner { kind, fails_with_pod: true })
 }

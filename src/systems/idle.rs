@@ -1,16 +1,16 @@
 //! [`Idle`]: plans without the systems that have nothing to do.
 //!
 //! In a large cluster most changes concern one system or none: a pod of a service starts, a TaskRun
-//! ends. A system that planned nothing plans nothing again while the tables that it has read show the
-//! same: plans are pure. A system that planned something always plans again, because its actions
-//! have the versions of objects, and these are not compared.
+//! ends. A system that planned nothing plans nothing again while the kinds that it declares
+//! ([`System::reads`]) show the same: plans are pure. A system that planned something always plans
+//! again, because its actions have the versions of objects, and these are not compared.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::SYSTEMS;
 use super::plan::Plan;
 use super::policy::Policy;
-use crate::view::{Reads, View};
+use super::{SYSTEMS, System};
+use crate::view::View;
 
 /// A system plans at least this often, in case that a clock was set.
 const LONGEST: SignedDuration = SignedDuration::from_secs(60);
@@ -30,7 +30,8 @@ struct Rest {
     since: Timestamp,
     /// When the system wants to plan again.
     until: Option<Timestamp>,
-    reads: Reads,
+    /// The revision of the kinds that the system reads.
+    revision: u64,
 }
 
 impl Idle {
@@ -45,13 +46,13 @@ impl Idle {
         let mut all = Plan::default();
         for (system, rest) in SYSTEMS.iter().zip(&mut self.systems) {
             let Some(of_system) = system.plan else { continue };
-            if let Some(rest) = rest.as_ref().filter(|rest| rest.lasts(view, now)) {
+            if let Some(rest) = rest.as_ref().filter(|rest| rest.lasts(system, view, now)) {
                 rest.until.into_iter().for_each(|until| all.recheck_by(until));
                 continue;
             }
-            let (plan, reads) = view.track(|| of_system(view, policy, now));
+            let (plan, revision) = (of_system(view, policy, now), view.revision(system.reads));
             let until = plan.recheck_at;
-            *rest = plan.actions.is_empty().then_some(Rest { since: now, until, reads });
+            *rest = plan.actions.is_empty().then_some(Rest { since: now, until, revision });
             all.extend(plan);
         }
         all
@@ -59,13 +60,13 @@ impl Idle {
 }
 
 impl Rest {
-    /// Whether there is still nothing to do.
-    fn lasts(&self, view: &View, now: Timestamp) -> bool {
+    /// Returns whether there is still nothing to do for the system.
+    fn lasts(&self, system: &System, view: &View, now: Timestamp) -> bool {
         let age = now.duration_since(self.since);
         !age.is_negative()
             && age < LONGEST
             && self.until.is_none_or(|until| now < until)
-            && view.is_as_read(&self.reads)
+            && view.revision(system.reads) == self.revision
     }
 }
 
@@ -79,7 +80,7 @@ mod tests {
     use crate::systems::test_objects::controlled_by;
     use crate::systems::{self, test_objects};
     use crate::view::resource::POD;
-    use crate::view::{Name, Object, Scope};
+    use crate::view::{Name, Object, Resource, Scope};
 
     /// An object as the API server returns it.
     fn object(kind: &str, name: &str, version: usize, rest: &Value) -> Value {
@@ -106,8 +107,44 @@ mod tests {
         Object::from_document(systems::TABLES, document, Scope::Controller).unwrap()
     }
 
+    /// A View, and for each system one that has only the kinds that the system declares.
+    struct Views {
+        whole: View,
+        of_systems: Vec<View>,
+    }
+
+    impl Views {
+        fn new() -> Self {
+            Self {
+                whole: systems::view(),
+                of_systems: SYSTEMS.iter().map(|_| systems::view()).collect(),
+            }
+        }
+
+        /// The Views with a kind.
+        fn with(&mut self, kind: &Resource) -> impl Iterator<Item = &mut View> {
+            let of_systems = SYSTEMS.iter().zip(&mut self.of_systems);
+            let with = of_systems.filter(|(system, _)| system.reads.contains(kind));
+            std::iter::once(&mut self.whole).chain(with.map(|(_, view)| view))
+        }
+
+        fn apply(&mut self, object: Object) {
+            self.with(object.resource()).for_each(|view| view.apply(object.clone()));
+        }
+
+        fn forget(&mut self, kind: &Resource, name: &Name) {
+            self.with(kind).for_each(|view| view.forget(kind, name));
+        }
+    }
+
     /// Changes a pod as a watch does.
-    fn put_pod(view: &mut View, name: &str, version: usize, node: Option<usize>, metadata: &Value) {
+    fn put_pod(
+        view: &mut Views,
+        name: &str,
+        version: usize,
+        node: Option<usize>,
+        metadata: &Value,
+    ) {
         let phase = if node.is_some() { "Running" } else { "Pending" };
         let spec = json!({"containers": [{"name": "c"}], "nodeName": node.map(name_of)});
         let rest = json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}});
@@ -122,7 +159,7 @@ mod tests {
     }
 
     /// Changes the View in one of several ways.
-    fn change(view: &mut View, what: usize, which: usize, version: usize) {
+    fn change(view: &mut Views, what: usize, which: usize, version: usize) {
         let on_node = (!which.is_multiple_of(4)).then_some(which);
         let service = format!("service-{}", which % 2);
         let (kind, name, rest) = match what {
@@ -176,16 +213,21 @@ mod tests {
         fn nothing_is_missing_in_a_plan_without_idle_systems(
             changes in prop::collection::vec((0_usize..9, 0_usize..12, 0_i64..40), 1..60),
         ) {
-            let (mut view, mut policy, mut idle) =
-                (systems::view(), Policy::default(), Idle::default());
+            let (mut views, mut policy, mut idle) =
+                (Views::new(), Policy::default(), Idle::default());
             policy.coschedule.placeholder.image = "i".to_owned();
             let mut now = 0;
             for (version, (what, which, later)) in changes.into_iter().enumerate() {
-                change(&mut view, what, which, version + 1);
+                change(&mut views, what, which, version + 1);
                 now += later;
-                let whole = systems::plan(&view, &policy, time(now));
-                let plan = idle.plan(&view, &policy, time(now));
+                let whole = systems::plan(&views.whole, &policy, time(now));
+                let plan = idle.plan(&views.whole, &policy, time(now));
                 prop_assert_eq!(format!("{plan:?}"), format!("{whole:?}"));
+                for (system, own) in SYSTEMS.iter().zip(&views.of_systems) {
+                    let [whole, plan] = [&views.whole, own]
+                        .map(|view| system.plan.map(|plan| plan(view, &policy, time(now))));
+                    prop_assert_eq!(format!("{plan:?}"), format!("{whole:?}"), "{}", system.name);
+                }
             }
         }
     }
@@ -193,15 +235,19 @@ mod tests {
     /// Whether each system that plans was idle in the last plan, and is still.
     fn idle_systems(idle: &Idle, view: &View, now: Timestamp) -> Vec<bool> {
         let plans = SYSTEMS.iter().zip(&idle.systems).filter(|(system, _)| system.plan.is_some());
-        plans.map(|(_, rest)| rest.as_ref().is_some_and(|rest| rest.lasts(view, now))).collect()
+        let lasts = |system, rest: &Option<Rest>| {
+            rest.as_ref().is_some_and(|rest| rest.lasts(system, view, now))
+        };
+        plans.map(|(system, rest)| lasts(system, rest)).collect()
     }
 
     #[test]
-    fn a_system_plans_again_when_what_it_read_has_changed() {
-        let (mut view, policy, mut idle) = (systems::view(), Policy::default(), Idle::default());
+    fn a_system_plans_again_when_what_it_reads_has_changed() {
+        let (mut views, policy, mut idle) = (Views::new(), Policy::default(), Idle::default());
         let apply = |view: &mut View, ready, version| view.update(node("n0", ready, version));
-        assert!(apply(&mut view, true, 1));
-        change(&mut view, 5, 0, 2);
+        assert!(apply(&mut views.whole, true, 1));
+        change(&mut views, 5, 0, 2);
+        let view = views.whole;
         // The pool gets its node, which is an action.
         assert!(!idle.plan(&view, &policy, time(0)).actions.is_empty());
         let all = idle_systems(&idle, &view, time(0));

@@ -29,7 +29,9 @@ mod resources;
 mod selector;
 
 use super::{Gate, Prefix, System, Traces};
+use crate::view::resource::{NAMESPACE, NODE, POD};
 use policy::KatalystMode;
+use resources::CUSTOM_NODE_RESOURCE;
 
 const NAME: &str = "katalyst";
 
@@ -51,6 +53,7 @@ pub(crate) const SYSTEM: System = System {
     may_concern: None,
     pod_owner: None,
     plan: Some(reconcile::plan),
+    reads: &[NODE, NAMESPACE, POD, CUSTOM_NODE_RESOURCE],
     validations: &[],
     settled: &[],
     previews: &[],

@@ -30,6 +30,8 @@ mod server;
 use super::check::installation::Installation;
 use super::check::words::check_command;
 use super::{Gate, Prefix, System, Traces};
+use crate::view::resource::{NAMESPACE, NODE, POD, STATEFUL_SET};
+use resources::{CONFIG_MAP, ENDPOINT_SLICE, JOB, SERVICE};
 
 const NAME: &str = "mpi";
 
@@ -51,6 +53,7 @@ pub(crate) const SYSTEM: System = System {
     may_concern: None,
     pod_owner: None,
     plan: Some(reconcile::plan),
+    reads: &[NODE, NAMESPACE, POD, STATEFUL_SET, JOB, SERVICE, CONFIG_MAP, ENDPOINT_SLICE],
     validations: &[],
     settled: &[],
     previews: &[],

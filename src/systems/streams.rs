@@ -47,9 +47,10 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::policy::Compat;
 use crate::view::View;
-use crate::view::resource::STATEFUL_SET;
+use crate::view::resource::{NAMESPACE, NODE, POD, STATEFUL_SET};
 
 use request::Request;
+use resources::{HOST_POOL, STREAMS_JOB};
 use token::Token;
 
 /// The system.
@@ -77,8 +78,9 @@ pub(crate) const SYSTEM: System = System {
     may_concern: Some(|metadata| label(metadata, keys::JOB).is_some()),
     pod_owner: None,
     plan: Some(reconcile::plan),
+    reads: &[NODE, NAMESPACE, POD, STATEFUL_SET, HOST_POOL, STREAMS_JOB],
     validations: validate::KINDS,
-    settled: &[resources::HOST_POOL, resources::STREAMS_JOB],
+    settled: &[HOST_POOL, STREAMS_JOB],
     previews: preview::KINDS,
     whole: None,
     explanation: None,

@@ -3,8 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
-/// The identity of an object, and its version.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+/// The identity of an object, and its version. Versions are not compared: rows that differ in nothing
+/// else show the same.
+#[derive(Clone, Debug, Default)]
 pub struct Identity {
     /// `metadata.uid`; empty for an object from a file without one.
     pub uid: Box<str>,
@@ -17,6 +18,16 @@ pub struct Identity {
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
 }
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { uid, resource_version: _, generation, created, deleting } = self;
+        (uid, generation, created, deleting)
+            == (&other.uid, &other.generation, &other.created, &other.deleting)
+    }
+}
+
+impl Eq for Identity {}
 
 impl Identity {
     /// Whether `other` is the same object in a later version. Versions are compared as numbers,

@@ -19,7 +19,7 @@ type Labels = BTreeMap<Box<str>, Box<str>>;
 const PREFIX: &str = "stowplan.dev/";
 
 /// The fields of a namespace that are kept.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Marks {
     labels: Labels,
     /// The keys of its annotations that start with `stowplan.dev/`.
@@ -73,5 +73,9 @@ impl Table for Namespaces {
 
     fn count(&self) -> usize {
         self.0.len()
+    }
+
+    fn shows(&self, name: &Name, marks: Option<&Marks>) -> bool {
+        self.0.get(&name.name) == marks
     }
 }

@@ -218,12 +218,7 @@ impl Table for Nodes {
 
     /// Kubelets report the state of each node every few minutes, also if nothing has changed.
     fn shows(&self, name: &Name, row: Option<&Node>) -> bool {
-        let (Some(own), Some(row)) = (self.get(&name.name), row) else { return false };
-        let mut row = row.clone();
-        if let (Some(own), Some(row)) = (&own.details, &mut row.details) {
-            row.identity.resource_version.clone_from(&own.identity.resource_version);
-        }
-        *own == row
+        self.get(&name.name) == row
     }
 
     fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {

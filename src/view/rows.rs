@@ -14,7 +14,7 @@ use super::table::{ApiObject, Kind, Scope, Table, Watch, all_of_kind};
 use super::{Identity, Name};
 
 /// The row of a table [`Rows`].
-pub(crate) trait TableRow: Clone + Debug + Send + Sync + 'static {
+pub(crate) trait TableRow: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// The type of the objects.
     type Object: ApiObject;
     /// Finds rows by other values than their names; `()` if there are none.
@@ -39,14 +39,6 @@ pub(crate) trait TableRow: Clone + Debug + Send + Sync + 'static {
     fn from_unreadable(metadata: &ObjectMeta, problem: &str) -> Option<Self> {
         let _ = (metadata, problem);
         None
-    }
-
-    /// Whether this row is like the other one, except for the version of the object. A row that
-    /// cannot say so returns false.
-    #[must_use]
-    fn is_like(&self, other: &Self) -> bool {
-        let _ = other;
-        false
     }
 
     /// The version of the object; `None`: versions are not compared.
@@ -164,11 +156,7 @@ impl<R: TableRow> Table for Rows<R> {
     }
 
     fn shows(&self, name: &Name, row: Option<&R>) -> bool {
-        match (self.rows.get(name), row) {
-            (None, None) => true,
-            (Some(own), Some(row)) => own.is_like(row),
-            _ => false,
-        }
+        self.rows.get(name) == row
     }
 
     fn version(&self, name: &Name) -> Option<&Identity> {

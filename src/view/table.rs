@@ -206,12 +206,8 @@ pub trait Table: Any + Debug + Default + Send + Sync {
     fn count(&self) -> usize;
 
     /// Whether the table has this row for the name already, or no row if there is none, except for
-    /// the version of the object: then nothing that depends on the table has changed. A table that
-    /// cannot say so returns false.
-    fn shows(&self, name: &Name, row: Option<&Self::Row>) -> bool {
-        let _ = (name, row);
-        false
-    }
+    /// the version of the object: then nothing that depends on the table has changed.
+    fn shows(&self, name: &Name, row: Option<&Self::Row>) -> bool;
 
     /// The version of an object in the table, if known.
     fn version(&self, name: &Name) -> Option<&Identity> {

@@ -17,7 +17,7 @@ wire*
 placement* text wire kubernetes
 policy* names text
 api names
-view* names kubernetes
+view* names wire kubernetes
 systems* placement view policy api names wire kubernetes
 admission* systems placement view policy api wire kubernetes
 simulation* admission systems placement view api kubernetes

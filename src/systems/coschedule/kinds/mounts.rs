@@ -62,7 +62,8 @@ impl Table for Mounts {
     }
 
     fn shows(&self, pod: &Name, claims: Option<&Box<[Box<str>]>>) -> bool {
-        claims.is_none() && !self.by_pod.contains_key(pod)
+        let known = self.by_pod.get(pod).into_iter().flatten().map(|claim| &*claim.name);
+        known.eq(claims.into_iter().flatten().map(|claim| &**claim))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::view::rows::{Rows, TableRow};
 use crate::view::{Kind, Scope};
 
 /// The unparsed annotation [`MODE`] of a namespace.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NamespaceMode(pub(super) Box<str>);
 
 /// The table of namespaces with the annotation.

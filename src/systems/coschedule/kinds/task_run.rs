@@ -155,6 +155,10 @@ impl Table for TaskRuns {
         self.runs.len()
     }
 
+    fn shows(&self, name: &Name, run: Option<&TaskRun>) -> bool {
+        self.runs.get(name) == run
+    }
+
     fn version(&self, name: &Name) -> Option<&Identity> {
         Self::version_of(self.runs.get(name)?)
     }

@@ -10,7 +10,7 @@ use crate::view::table::{Watch, all_of_kind};
 use crate::view::{Kind, Node, NodeDetails, Scope};
 
 /// A node with the label.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NumaNode;
 
 /// The table of these nodes.
@@ -25,15 +25,11 @@ impl TableRow for NumaNode {
     fn from_object(node: &core::Node, _: Scope) -> Option<Self> {
         label(&node.metadata, NUMA_ZONES).map(|_| Self)
     }
-
-    fn is_like(&self, _: &Self) -> bool {
-        true
-    }
 }
 
 /// A node with what only the controller keeps. The command `plan` explains decisions by it; the decisions
 /// themselves know no more than the webhook.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeInFull(pub Node);
 
 /// The table of these nodes, from files and for explanations alone.

@@ -209,7 +209,7 @@ impl Table for Companions {
     }
 
     fn shows(&self, name: &Name, pod: Option<&Companion>) -> bool {
-        pod.is_none() && !self.pods.contains_key(name)
+        self.pods.get(name).map(AsRef::as_ref) == pod
     }
 }
 

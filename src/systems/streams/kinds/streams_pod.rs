@@ -412,7 +412,14 @@ impl Table for StreamsPods {
     }
 
     fn shows(&self, name: &Name, pod: Option<&StreamsPod>) -> bool {
-        pod.is_none() && !self.pods.contains_key(name)
+        match (self.pods.get(name), pod) {
+            (None, None) => true,
+            // The controller keeps everything else in the details, too.
+            (Some(Contribution { details: Some(own), .. }), Some(pod)) => {
+                pod.details.as_ref() == Some(own)
+            }
+            _ => false,
+        }
     }
 
     fn version(&self, name: &Name) -> Option<&Identity> {
