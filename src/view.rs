@@ -115,11 +115,13 @@ struct Held {
     table: Box<dyn AnyTable>,
     /// Counts the changes of what the table shows.
     revision: u64,
+    /// Whether a watch has reported that the cluster does not serve the kind.
+    is_unserved: bool,
 }
 
 impl Held {
     fn new(id: TypeId, table: Box<dyn AnyTable>) -> Self {
-        Self { id, table, revision: 0 }
+        Self { id, table, revision: 0, is_unserved: false }
     }
 
     fn forget(&mut self, name: &Name) {
@@ -230,12 +232,20 @@ impl View {
         let of_kind = |held: &&mut Held| held.table.kind().resource == *resource;
         let mut has_changed = false;
         for held in self.tables.iter_mut().filter(of_kind) {
-            if held.table.set_served(served) {
+            if held.is_unserved == served {
+                held.is_unserved = !served;
                 held.revision += 1;
                 has_changed = true;
             }
         }
         has_changed
+    }
+
+    /// Returns whether the cluster serves a kind. True until a watch reports otherwise.
+    #[must_use]
+    pub(crate) fn serves(&self, resource: &Resource) -> bool {
+        let is_unserved = |held: &Held| held.is_unserved && held.table.kind().resource == *resource;
+        !self.tables.iter().any(is_unserved)
     }
 
     #[must_use]
@@ -291,7 +301,7 @@ impl View {
     /// View keeps it.
     #[must_use]
     pub fn node_usage(&self, node: &str) -> Option<&NodeUsage> {
-        self.table::<Usages>()?.of_node(node)
+        self.table::<Usages>()?.index().of_node(node)
     }
 
     /// The labels of a namespace; `None`: the namespace is not known.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use k8s_openapi::api::core::v1 as core;
 
 use super::resource::POD;
-use super::table::{self, Kind, Scope, Table, Watch};
+use super::rows::{RowIndex, Rows, TableRow};
+use super::table::{self, Kind, Scope, Watch};
 use super::{Name, Resources};
 
 pub(crate) const PODS: Kind = Kind::built_in(POD);
@@ -39,24 +40,24 @@ pub struct NodeUsage {
     pub requested: Resources,
 }
 
-/// The resources that bound pods use. Only in the controller's View.
-#[derive(Debug, Default)]
-pub(crate) struct Usages {
-    of_pods: HashMap<Name, Usage>,
-    of_nodes: HashMap<Box<str>, NodeUsage>,
-}
+/// The table of the resources that bound pods use. Only in the controller's View.
+pub(crate) type Usages = Rows<Usage>;
 
-impl Usages {
+/// The resources that the pods on each node use.
+#[derive(Debug, Default)]
+pub(crate) struct OfNodes(HashMap<Box<str>, NodeUsage>);
+
+impl OfNodes {
     /// The resources that the pods on a node use; `None`: there are no pods.
     #[must_use]
     pub(crate) fn of_node(&self, node: &str) -> Option<&NodeUsage> {
-        self.of_nodes.get(node)
+        self.0.get(node)
     }
 }
 
-impl Table for Usages {
+impl TableRow for Usage {
     type Object = core::Pod;
-    type Row = Usage;
+    type Index = OfNodes;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = Some("bound pods");
 
@@ -64,34 +65,26 @@ impl Table for Usages {
         all_for_controller(scope)
     }
 
-    fn read(pod: &core::Pod, scope: Scope) -> Option<Usage> {
+    fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let spec = pod.spec.as_ref().filter(|_| scope == Scope::Controller && !is_finished(pod))?;
         let node = spec.node_name.as_deref()?.into();
-        Some(Usage { node, requests: Resources::counted(pod) })
+        Some(Self { node, requests: Resources::counted(pod) })
     }
+}
 
-    fn put(&mut self, name: Name, usage: Usage) {
-        let node = self.of_nodes.entry(usage.node.clone()).or_default();
+impl RowIndex<Usage> for OfNodes {
+    fn add(&mut self, _: &Name, usage: &Usage) {
+        let node = self.0.entry(usage.node.clone()).or_default();
         node.pods += 1;
         node.requested = node.requested.plus(&usage.requests);
-        self.of_pods.insert(name, usage);
     }
 
-    fn forget(&mut self, name: &Name) {
-        let Some(usage) = self.of_pods.remove(name) else { return };
-        let Some(node) = self.of_nodes.get_mut(&usage.node) else { return };
+    fn remove(&mut self, _: &Name, usage: Usage) {
+        let Some(node) = self.0.get_mut(&usage.node) else { return };
         node.pods -= 1;
         node.requested = node.requested.minus(&usage.requests);
         if node.pods == 0 {
-            self.of_nodes.remove(&usage.node);
+            self.0.remove(&usage.node);
         }
-    }
-
-    fn count(&self) -> usize {
-        self.of_pods.len()
-    }
-
-    fn shows(&self, name: &Name, usage: Option<&Usage>) -> bool {
-        self.of_pods.get(name) == usage
     }
 }

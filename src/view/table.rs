@@ -228,13 +228,6 @@ pub trait Table: Any + Debug + Default + Send + Sync {
         let _ = (name, key);
         None
     }
-
-    /// Records whether the cluster serves the kind; returns whether that has changed. Only called
-    /// for kinds with a foreign definition.
-    fn set_served(&mut self, served: bool) -> bool {
-        let _ = served;
-        false
-    }
 }
 
 /// A row of any table.
@@ -334,7 +327,6 @@ pub(super) trait AnyTable: Any + Debug + Send + Sync {
     fn counted(&self) -> Option<(&'static str, usize)>;
     fn version(&self, name: &Name) -> Option<&Identity>;
     fn label(&self, name: &Name, key: &str) -> Option<Option<&str>>;
-    fn set_served(&mut self, served: bool) -> bool;
     #[cfg(test)]
     fn count(&self) -> usize;
 }
@@ -377,10 +369,6 @@ impl<T: Table> AnyTable for Slot<T> {
 
     fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
         self.0.label(name, key)
-    }
-
-    fn set_served(&mut self, served: bool) -> bool {
-        self.0.set_served(served)
     }
 
     #[cfg(test)]

@@ -11,6 +11,7 @@ use super::task::{Task, Tasks};
 use super::task_run::{TaskCounts, TaskRun, TaskRuns};
 use std::sync::Arc;
 
+use crate::systems::coschedule::resources::TASK_RUN;
 use crate::view::{Name, View};
 
 /// The queries of coscheduling to a View. An object is found once its watch has delivered it.
@@ -93,12 +94,12 @@ pub(crate) trait CoscheduleView {
 
 impl CoscheduleView for View {
     fn task_run(&self, name: &Name) -> Option<&TaskRun> {
-        self.table::<TaskRuns>()?.runs.get(name)
+        self.table::<TaskRuns>()?.get(name)
     }
 
     fn assisted_runs(&self) -> impl Iterator<Item = &PipelineRun> {
-        let assisted = self.table::<TaskRuns>().into_iter().flat_map(|runs| &runs.assisted_runs);
-        assisted.filter_map(|of| {
+        let tables = self.table::<TaskRuns>().into_iter();
+        tables.flat_map(|runs| &runs.index().assisted_runs).filter_map(|of| {
             let (name, run) = self.run_by_uid(&of.name)?;
             (name.namespace == of.namespace).then_some(run)
         })
@@ -107,13 +108,13 @@ impl CoscheduleView for View {
     fn refused_task_runs(&self) -> impl Iterator<Item = (&Name, &TaskRun)> {
         let tables = self.table::<TaskRuns>().into_iter();
         tables.flat_map(|table| {
-            table.refused.iter().filter_map(|name| table.runs.get_key_value(name))
+            table.index().refused.iter().filter_map(|name| table.get_key_value(name))
         })
     }
 
     fn tasks_of_run(&self, namespace: &str, uid: &str) -> TaskCounts {
         let runs = self.table::<TaskRuns>();
-        let of_run = runs.and_then(|runs| runs.by_run.get(&Name::new(namespace, uid)));
+        let of_run = runs.and_then(|runs| runs.index().by_run.get(&Name::new(namespace, uid)));
         let of_run = of_run.map(|of| TaskCounts { made: of.names.len(), assisted: of.assisted });
         of_run.unwrap_or_default()
     }
@@ -121,11 +122,11 @@ impl CoscheduleView for View {
     fn task_runs_of_run(&self, namespace: &str, uid: &str) -> impl Iterator<Item = &TaskRun> {
         let run = Name::new(namespace, uid);
         self.table::<TaskRuns>().into_iter().flat_map(move |table| {
-            let names = table.by_run.get(&run).into_iter().flat_map(|of_run| &of_run.names);
+            let names = table.index().by_run.get(&run).into_iter().flat_map(|of_run| &of_run.names);
             let namespace = run.namespace.clone();
             names.filter_map(move |name| {
                 let name = Name { namespace: namespace.clone(), name: Arc::clone(name) };
-                table.runs.get(&name)
+                table.get(&name)
             })
         })
     }
@@ -135,7 +136,7 @@ impl CoscheduleView for View {
     }
 
     fn has_tekton(&self) -> bool {
-        !self.table::<TaskRuns>().is_some_and(|runs| runs.unserved)
+        self.serves(&TASK_RUN)
     }
 
     fn pipeline_run(&self, name: &Name) -> Option<&PipelineRun> {
@@ -227,7 +228,7 @@ impl CoscheduleView for View {
     }
 
     fn is_mounted(&self, claim: &Name) -> bool {
-        self.table::<Mounts>().is_some_and(|mounts| mounts.pods.contains_key(claim))
+        self.table::<Mounts>().is_some_and(|mounts| mounts.index().0.contains_key(claim))
     }
 
     fn namespace_mode(&self, name: &str) -> Option<&str> {

@@ -2,27 +2,29 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 
 use super::placeholder;
 use crate::view::pod::{PODS, all_for_controller, is_finished};
+use crate::view::rows::{RowIndex, Rows, TableRow};
 use crate::view::table::Watch;
-use crate::view::{Kind, Name, Scope, Table};
+use crate::view::{Kind, Name, Scope};
 
-/// The table of the claims that pods mount, without ended pods. Empty outside the controller.
+/// The claims that a pod mounts, if it mounts any and has not ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Mounted(Box<[Box<str>]>);
+
+/// The table of such pods. Empty outside the controller.
+pub(crate) type Mounts = Rows<Mounted>;
+
+/// The number of pods that mount each claim.
 #[derive(Debug, Default)]
-pub(crate) struct Mounts {
-    /// The claims of each pod that mounts any.
-    pub(super) by_pod: HashMap<Name, Box<[Arc<Name>]>>,
-    /// The number of pods that mount each claim.
-    pub(super) pods: HashMap<Arc<Name>, u32>,
-}
+pub(crate) struct OfClaims(pub(super) HashMap<Name, u32>);
 
-impl Table for Mounts {
+impl TableRow for Mounted {
     type Object = core::Pod;
-    type Row = Box<[Box<str>]>;
+    type Index = OfClaims;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = None;
 
@@ -30,40 +32,29 @@ impl Table for Mounts {
         all_for_controller(scope)
     }
 
-    fn read(pod: &core::Pod, scope: Scope) -> Option<Box<[Box<str>]>> {
+    fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let spec = pod.spec.as_ref().filter(|_| scope == Scope::Controller && !is_finished(pod))?;
-        Some(placeholder::claims(spec)).filter(|claims| !claims.is_empty())
+        Some(placeholder::claims(spec)).filter(|claims| !claims.is_empty()).map(Self)
+    }
+}
+
+impl RowIndex<Mounted> for OfClaims {
+    fn add(&mut self, pod: &Name, Mounted(claims): &Mounted) {
+        for claim in claims {
+            *self.0.entry(Name::new(&pod.namespace, claim)).or_default() += 1;
+        }
     }
 
-    fn put(&mut self, pod: Name, claims: Box<[Box<str>]>) {
-        let held = claims.iter().map(|claim| {
-            let claim = Name::new(&pod.namespace, claim);
-            let known = self.pods.get_key_value(&claim).map(|(claim, _)| Arc::clone(claim));
-            let claim = known.unwrap_or_else(|| Arc::new(claim));
-            *self.pods.entry(Arc::clone(&claim)).or_default() += 1;
-            claim
-        });
-        let held = held.collect();
-        self.by_pod.insert(pod, held);
-    }
-
-    fn forget(&mut self, pod: &Name) {
-        for claim in self.by_pod.remove(pod).into_iter().flatten() {
-            let Entry::Occupied(mut pods) = self.pods.entry(claim) else { continue };
+    fn remove(&mut self, pod: &Name, Mounted(claims): Mounted) {
+        for claim in claims {
+            let Entry::Occupied(mut pods) = self.0.entry(Name::new(&pod.namespace, &claim)) else {
+                continue;
+            };
             *pods.get_mut() -= 1;
             if *pods.get() == 0 {
                 pods.remove();
             }
         }
-    }
-
-    fn count(&self) -> usize {
-        self.by_pod.len()
-    }
-
-    fn shows(&self, pod: &Name, claims: Option<&Box<[Box<str>]>>) -> bool {
-        let known = self.by_pod.get(pod).into_iter().flatten().map(|claim| &*claim.name);
-        known.eq(claims.into_iter().flatten().map(|claim| &**claim))
     }
 }
 
@@ -101,6 +92,6 @@ mod tests {
         view.forget(&POD, &Name::new("ns", "q"));
         view.forget(&POD, &Name::new("ns", "p"));
         let mounts = view.table::<Mounts>().unwrap();
-        assert!(mounts.by_pod.is_empty() && mounts.pods.is_empty(), "{mounts:?}");
+        assert!(mounts.iter().count() == 0 && mounts.index().0.is_empty(), "{mounts:?}");
     }
 }

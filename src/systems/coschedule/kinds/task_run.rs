@@ -15,7 +15,8 @@ use crate::systems::coschedule::keys::{ASSISTANT, MODE, PIPELINE_TASK};
 use crate::systems::coschedule::resources::TASK_RUN;
 use crate::view::document::{Foreign, ForeignRow, List, object};
 use crate::view::owner::Owner;
-use crate::view::{Identity, Kind, Name, Scope, Table};
+use crate::view::rows::{RowIndex, Rows, TableRow};
+use crate::view::{Identity, Kind, Name, Scope};
 
 /// The fields of a TaskRun that decide which group its pod belongs to.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -71,9 +72,11 @@ impl ForeignRow for TaskRun {
 static TASK_RUNS: Kind = tekton::kind(TASK_RUN);
 
 /// The table of TaskRuns.
+pub(crate) type TaskRuns = Rows<TaskRun>;
+
+/// Finds TaskRuns by their PipelineRuns.
 #[derive(Debug, Default)]
-pub(crate) struct TaskRuns {
-    pub(super) runs: HashMap<Name, TaskRun>,
+pub(crate) struct TaskRunIndex {
     /// The TaskRuns of each PipelineRun, by its namespace and UID.
     pub(super) by_run: HashMap<Name, OfRun>,
     /// The namespace and UID of the PipelineRuns with a TaskRun that Tekton's own affinity assistant
@@ -81,8 +84,6 @@ pub(crate) struct TaskRuns {
     pub(super) assisted_runs: HashSet<Name>,
     /// Those that a quota refuses a pod.
     pub(super) refused: BTreeSet<Name>,
-    /// The watch reported that the cluster does not serve TaskRuns. False until it has reported.
-    pub(super) unserved: bool,
 }
 
 /// The TaskRuns of a PipelineRun, active and ended ones.
@@ -108,35 +109,38 @@ fn owning_run(name: &Name, task_run: &TaskRun) -> Option<Name> {
     task_run.run.as_ref().map(|run| Name::new(&name.namespace, &run.uid))
 }
 
-impl Table for TaskRuns {
-    type Object = Foreign<TaskRun>;
-    type Row = TaskRun;
+impl TableRow for TaskRun {
+    type Object = Foreign<Self>;
+    type Index = TaskRunIndex;
     const KIND: &'static Kind = &TASK_RUNS;
     const COUNTED_AS: Option<&'static str> = Some("taskruns");
 
-    fn read(object: &Foreign<TaskRun>, scope: Scope) -> Option<TaskRun> {
+    fn from_object(object: &Foreign<Self>, scope: Scope) -> Option<Self> {
         let run = &object.row;
         // An ended TaskRun that Tekton's assistant placed still shows that the assistant is on.
         (scope != Scope::Admission || !run.done || run.is_assisted).then(|| run.clone())
     }
 
-    fn put(&mut self, name: Name, run: TaskRun) {
-        if let Some(owner) = owning_run(&name, &run) {
-            if run.is_assisted {
-                self.assisted_runs.insert(owner.clone());
-            }
-            let of_run = self.by_run.entry(owner).or_default();
-            of_run.names.insert(Arc::clone(&name.name));
-            of_run.assisted += usize::from(run.is_assisted);
-        }
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
+    }
+}
+
+impl RowIndex<TaskRun> for TaskRunIndex {
+    fn add(&mut self, name: &Name, run: &TaskRun) {
         if run.refused_since.is_some() {
             self.refused.insert(name.clone());
         }
-        self.runs.insert(name, run);
+        let Some(owner) = owning_run(name, run) else { return };
+        if run.is_assisted {
+            self.assisted_runs.insert(owner.clone());
+        }
+        let of_run = self.by_run.entry(owner).or_default();
+        of_run.names.insert(Arc::clone(&name.name));
+        of_run.assisted += usize::from(run.is_assisted);
     }
 
-    fn forget(&mut self, name: &Name) {
-        let Some(run) = self.runs.remove(name) else { return };
+    fn remove(&mut self, name: &Name, run: TaskRun) {
         self.refused.remove(name);
         let Some(owner) = owning_run(name, &run) else { return };
         let Entry::Occupied(mut of_run) = self.by_run.entry(owner) else { return };
@@ -149,26 +153,6 @@ impl Table for TaskRuns {
         if of_run.get().names.is_empty() {
             of_run.remove();
         }
-    }
-
-    fn count(&self) -> usize {
-        self.runs.len()
-    }
-
-    fn shows(&self, name: &Name, run: Option<&TaskRun>) -> bool {
-        self.runs.get(name) == run
-    }
-
-    fn version(&self, name: &Name) -> Option<&Identity> {
-        Self::version_of(self.runs.get(name)?)
-    }
-
-    fn version_of(run: &TaskRun) -> Option<&Identity> {
-        Some(&run.identity)
-    }
-
-    fn set_served(&mut self, served: bool) -> bool {
-        std::mem::replace(&mut self.unserved, !served) == served
     }
 }
 
@@ -268,7 +252,7 @@ mod tests {
         view.forget(&PIPELINE_RUN, &Name::new("ns", "r"));
         view.forget(&TASK_RUN, &Name::new("ns", "a"));
         view.forget(&TASK_RUN, &Name::new("other", "c"));
-        let runs = view.table::<TaskRuns>().unwrap();
+        let runs = view.table::<TaskRuns>().unwrap().index();
         assert!(runs.by_run.is_empty() && runs.assisted_runs.is_empty(), "{runs:?}");
         let runs = view.table::<PipelineRuns>().unwrap().index();
         assert!(runs.by_uid.is_empty() && runs.by_parent.is_empty(), "{runs:?}");
