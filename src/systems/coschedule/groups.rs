@@ -8,8 +8,8 @@
 //! - `workspaces`: tasks that use the same claim are one group, if a single node mounts that claim. Two
 //!   such claims belong together if one task uses both. Tasks without such a claim may run anywhere.
 //! - `pipelineruns`, `isolate-pipelinerun`: all tasks of the run are one group.
-//!   A task whose node selector contradicts those of others is in none, or in one with the tasks that share
-//!   a claim with it, as in `workspaces`.
+//!   A task whose node selector contradicts those of others is in none, and so are the tasks that share a
+//!   claim of one node with it.
 //! - A group is split if no node can mount the volumes of two claims.
 //!
 //! Requirements that contradict each other are a [`Conflict`], which is reported.
@@ -18,22 +18,22 @@
 //! volumes can still split it.
 //!
 //! # Modules
-//! `derive`: finds the claims and tasks of a run. `parts`: joins them to parts. `split`: splits parts
+//! `uses`: finds the claims and tasks of a run. `parts`: joins them to parts. `split`: splits parts
 //! whose volumes no common node can mount. `membership`: which group a pod belongs to. `leader`: which
 //! of the groups that share a claim comes first.
 
-mod derive;
 mod leader;
 mod membership;
 mod parts;
 mod split;
+mod uses;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::keys;
 use super::mode::{self, BadMode};
 use super::record::Record;
+use super::{family, keys};
 use crate::systems::coschedule::kinds::pipeline_run::{Labels, PipelineRun};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::policy::Policy;
@@ -41,6 +41,8 @@ use crate::view::{Key, Name, View};
 pub(crate) use leader::{Leader, Leaders, LiveGroup, Who, leaders};
 pub(crate) use membership::Membership;
 pub(super) use membership::needs_no_node;
+use parts::{Part, Parting};
+use uses::{Unit, Uses};
 
 /// The groups of a run, including those of its child runs.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -56,7 +58,7 @@ pub(crate) struct Groups {
     /// Objects that the watches have not delivered and that could change the groups.
     pub awaited: Vec<Key>,
     /// The claims of the run that are in no group.
-    free: BTreeSet<Box<str>>,
+    free: Vec<GroupClaim>,
 }
 
 /// Pods of a run that share a node.
@@ -172,7 +174,28 @@ pub(crate) fn of_run(
     if mode == CoscheduleMode::Disabled || run.group.is_some() {
         return Ok(groups);
     }
-    Ok(derive::derive(name, run, view, groups))
+    let mut records: Vec<&Record> = family::recorded(run, view).map(|(_, record)| record).collect();
+    records.sort_unstable_by_key(|record| &record.key);
+    let uses = Uses::of_run(&name.namespace, run, &records, view);
+    let mut parting = Parting { uses: &uses, run, mode, records: &records, conflicts: Vec::new() };
+    let parts = parting.parts();
+    let conflicts = parting.conflicts;
+    let mut free: BTreeSet<usize> = (0..uses.units.len()).collect();
+    parts.iter().flat_map(|part| &part.units).for_each(|unit| _ = free.remove(unit));
+    let group = |part| Group::of(part, &uses, mode, run);
+    Ok(Groups {
+        groups: parts.into_iter().map(group).collect(),
+        conflicts,
+        free: free.iter().filter_map(|unit| uses.units[*unit].of_group()).collect(),
+        // Records already decide the groups.
+        awaited: uses
+            .missing_pipeline
+            .filter(|_| records.is_empty())
+            .into_iter()
+            .chain(uses.awaited)
+            .collect(),
+        ..groups
+    })
 }
 
 impl GroupClaim {
@@ -185,6 +208,23 @@ impl GroupClaim {
 }
 
 impl Group {
+    fn of(part: Part<'_>, uses: &Uses<'_>, mode: CoscheduleMode, run: &PipelineRun) -> Self {
+        let Part { key, units, tasks, has_tasks, selector } = part;
+        let units = || units.iter().map(|unit| &uses.units[*unit]);
+        let workspaces = units().flat_map(|unit| &unit.workspaces);
+        let tasks = tasks.iter().map(|task| uses.tasks[*task].name.into());
+        Self {
+            name: keys::of_run(&run.identity.uid, &key).into(),
+            workspaces: workspaces.map(|workspace| (*workspace).into()).collect(),
+            claims: units().filter_map(Unit::of_group).collect(),
+            derived: units().any(|unit| unit.claim.is_none()),
+            tasks: has_tasks.then(|| tasks.collect()),
+            node_selector: selector.into_iter().map(|(k, v)| (k.into(), v.into())).collect(),
+            isolated: mode == CoscheduleMode::IsolatePipelinerun,
+            key,
+        }
+    }
+
     /// Its record.
     #[must_use]
     pub(crate) fn record(&self) -> Record {

@@ -35,11 +35,16 @@ impl Groups {
             (Some(first), Some(second)) => return Membership::Several(first, second),
             (None, _) => {}
         }
+        let free = |claim: &str| self.free.iter().find(|of| *of.name == *claim);
+        // Its users were left out of the group, because they ask for other nodes.
+        if claims.iter().any(|claim| free(claim).is_some_and(|of| of.one_node)) {
+            return Membership::Free;
+        }
         let of_task = |group: &&Group| {
             task.is_some_and(|task| group.tasks.as_ref().is_some_and(|of| of.contains(task)))
         };
         // A claim that the run does not name comes from a task's result or a nested pipeline.
-        if claims.iter().any(|claim| !self.free.contains(*claim) && !needs_no_node(claim)) {
+        if claims.iter().any(|claim| free(claim).is_none() && !needs_no_node(claim)) {
             let mut derived = self.groups.iter().filter(|group| group.derived);
             let named = derived.clone().find(of_task);
             if let Some(group) = named.or_else(|| derived.find(|group| group.tasks.is_none())) {

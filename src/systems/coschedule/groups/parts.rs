@@ -4,21 +4,85 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Conflict;
-use super::derive::{Derivation, Part, Task, known};
+use super::uses::{Uses, known};
+use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::record::Record;
 
-impl<'v> Derivation<'v> {
-    /// All parts of the run.
-    pub(super) fn parts(&mut self) -> Vec<Part<'v>> {
-        let derived = match self.groups.mode {
-            CoscheduleMode::Workspaces => self.by_workspaces(),
-            _ => self.by_run(),
-        };
-        match self.records.is_empty() {
-            true => derived,
-            false => self.apply_records(derived),
+/// A future group: its units and tasks, by their indexes.
+#[derive(Default)]
+pub(super) struct Part<'v> {
+    pub(super) key: Box<str>,
+    pub(super) units: BTreeSet<usize>,
+    /// Sorted, each once.
+    pub(super) tasks: Vec<usize>,
+    /// Whether its tasks are known.
+    pub(super) has_tasks: bool,
+    pub(super) selector: BTreeMap<&'v str, &'v str>,
+}
+
+/// The labels of nodes that tasks ask for, each with its value and the first task that asks for it.
+type Wishes<'v> = BTreeMap<&'v str, (&'v str, &'v str)>;
+
+/// Combines wishes: the task, the label and its value. Each label has its first value; the first other value
+/// is returned as a conflict.
+fn combine<'v>(
+    wishes: impl Iterator<Item = (&'v str, &'v str, &'v str)>,
+) -> (Wishes<'v>, Option<Conflict>) {
+    let mut joined = Wishes::new();
+    let mut clash = None;
+    for (task, label, value) in wishes {
+        let first = *joined.entry(label).or_insert((value, task));
+        if first.0 != value && clash.is_none() {
+            clash = Some(contradiction(label, first, (value, task)));
         }
+    }
+    (joined, clash)
+}
+
+/// The conflict between two tasks that ask for different values of a label.
+fn contradiction(label: &str, first: (&str, &str), second: (&str, &str)) -> Conflict {
+    let [first, second] = [first, second].map(|(value, task)| (task.into(), value.into()));
+    Conflict::Selectors { label: label.into(), first, second, is_alone: false }
+}
+
+fn values<'v>(wishes: Wishes<'v>) -> BTreeMap<&'v str, &'v str> {
+    wishes.into_iter().map(|(label, (value, _))| (label, value)).collect()
+}
+
+/// Forms the parts of a run.
+pub(super) struct Parting<'u, 'v> {
+    pub(super) uses: &'u Uses<'v>,
+    pub(super) run: &'v PipelineRun,
+    pub(super) mode: CoscheduleMode,
+    /// The recorded groups of the run, sorted by key.
+    pub(super) records: &'u [&'v Record],
+    /// The requirements that contradict each other, as far as they have been found.
+    pub(super) conflicts: Vec<Conflict>,
+}
+
+impl<'v> Parting<'_, 'v> {
+    /// Returns the parts of the run, of which no two have the same key, sorted by their first units. A part without
+    /// units is last.
+    pub(super) fn parts(&mut self) -> Vec<Part<'v>> {
+        self.report_volumes();
+        let mut parts = match self.mode {
+            CoscheduleMode::Workspaces => self.by_workspaces(),
+            _ => vec![self.by_run()],
+        };
+        if !self.records.is_empty() {
+            parts = self.apply_records(parts);
+        }
+        let mut by_key: BTreeMap<Box<str>, Part<'v>> = BTreeMap::new();
+        for part in parts.into_iter().flat_map(|part| self.split_by_volumes(part)) {
+            match by_key.get_mut(&part.key) {
+                Some(known) => known.join(part),
+                None => _ = by_key.insert(part.key.clone(), part),
+            }
+        }
+        let mut parts: Vec<Part<'v>> = by_key.into_values().collect();
+        parts.sort_by_key(|part| (part.units.is_empty(), part.units.first().copied()));
+        parts
     }
 
     /// The recorded parts, and what no record has of the derived ones.
@@ -26,7 +90,7 @@ impl<'v> Derivation<'v> {
         let (mut parts, by_unit) = self.recorded_parts();
         let recorded: BTreeMap<Box<str>, usize> =
             parts.iter().enumerate().map(|(index, part)| (part.key.clone(), index)).collect();
-        let tasks = self.tasks.as_deref().unwrap_or_default();
+        let tasks = &self.uses.tasks;
         let mut taken = vec![false; tasks.len()];
         parts.iter().flat_map(|part| &part.tasks).for_each(|task| taken[*task] = true);
         for (index, task) in tasks.iter().enumerate() {
@@ -47,12 +111,9 @@ impl<'v> Derivation<'v> {
                 part.key = self.key_of(&part.units);
             }
             let is_needed =
-                !part.tasks.is_empty() || part.units.iter().any(|unit| self.units[*unit].one_node);
+                !part.tasks.is_empty() || part.units.iter().any(|unit| self.needs_one_node(unit));
             match recorded.get(&part.key).filter(|_| part.has_tasks) {
-                Some(known) => {
-                    parts[*known].units.extend(part.units);
-                    parts[*known].tasks.extend(part.tasks);
-                }
+                Some(known) => parts[*known].join(part),
                 None if is_needed => parts.push(part),
                 None => {}
             }
@@ -65,43 +126,48 @@ impl<'v> Derivation<'v> {
     /// it: one of a child run, which appears later, or of a run with one group. The other claims of a run
     /// whose Pipeline was deleted form a group of their own.
     fn joins_first_part(&self, unit: usize) -> bool {
-        self.groups.mode != CoscheduleMode::Workspaces
-            || !self.is_pipeline_missing
-            || self.units[unit].claim.is_none()
+        self.mode != CoscheduleMode::Workspaces
+            || self.uses.missing_pipeline.is_none()
+            || self.uses.units[unit].claim.is_none()
     }
 
-    /// Whether a group of this mode can have a unit.
-    pub(super) fn is_groupable(&self, unit: usize) -> bool {
-        match self.groups.mode {
-            CoscheduleMode::Workspaces => self.units[unit].one_node,
-            _ => self.units[unit].mountable,
-        }
+    /// Returns the units that a group of this mode can have.
+    pub(super) fn groupable(&self) -> BTreeSet<usize> {
+        let is_groupable = |unit: &usize| match self.mode {
+            CoscheduleMode::Workspaces => self.needs_one_node(unit),
+            _ => !self.uses.units[*unit].modes.one_pod,
+        };
+        (0..self.uses.units.len()).filter(is_groupable).collect()
+    }
+
+    fn needs_one_node(&self, unit: &usize) -> bool {
+        self.uses.units[*unit].modes.need_one_node()
     }
 
     /// The parts of the recorded groups, and the one of each unit that needs one node.
     fn recorded_parts(&self) -> (Vec<Part<'v>>, BTreeMap<usize, usize>) {
+        let Uses { tasks, by_claim, by_workspace, .. } = self.uses;
+        let groupable = self.groupable();
         let mut by_unit = BTreeMap::new();
         let has_names = self.records.iter().any(|record| record.tasks.is_some());
-        let tasks = self.tasks.iter().flatten().enumerate().filter(|_| has_names);
+        let tasks = tasks.iter().enumerate().filter(|_| has_names);
         let by_name: HashMap<&str, usize> = tasks.map(|(index, task)| (task.name, index)).collect();
         let part = |(index, record): (usize, &&'v Record)| {
-            let of_claims = record.claims.iter().filter_map(|claim| self.by_claim.get(&**claim));
-            let workspaces = record.workspaces.iter();
-            let of_workspaces = workspaces.filter_map(|of| self.by_workspace.get(&**of));
+            let of_claims = record.claims.iter().filter_map(|claim| by_claim.get(&**claim));
+            let of_workspaces = record.workspaces.iter().filter_map(|of| by_workspace.get(&**of));
             let units = of_claims.chain(of_workspaces).copied().collect::<BTreeSet<usize>>();
             // A unit that needs one node is in the first of its parts.
             let is_its = |unit: &usize| {
                 let mut is_free = || *by_unit.entry(*unit).or_insert(index) == index;
-                self.is_groupable(*unit) && (!self.units[*unit].one_node || is_free())
+                groupable.contains(unit) && (!self.needs_one_node(unit) || is_free())
             };
+            let tasks = record.tasks.iter().flatten().filter_map(|name| by_name.get(&**name));
             let selector = record.node_selector.iter();
-            let names = || record.tasks.iter().flatten().map(AsRef::as_ref);
             Part {
                 key: record.key.clone(),
                 units: units.into_iter().filter(is_its).collect(),
-                tasks: names().filter_map(|name| by_name.get(name).copied()).collect(),
-                other_tasks: names().filter(|name| !by_name.contains_key(name)).collect(),
-                has_tasks: record.tasks.is_some() || self.tasks.is_some(),
+                tasks: tasks.copied().collect(),
+                has_tasks: record.tasks.is_some() || self.uses.knows_tasks,
                 selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
             }
         };
@@ -111,7 +177,7 @@ impl<'v> Derivation<'v> {
 
     /// Connected components of the units that need one node: a task joins the units that it uses. Each
     /// with the tasks that use it.
-    fn components(&self, tasks: &[Task<'v>]) -> Vec<(BTreeSet<usize>, Vec<usize>)> {
+    fn components(&self) -> Vec<(BTreeSet<usize>, Vec<usize>)> {
         fn find(parent: &mut [usize], mut of: usize) -> usize {
             while parent[of] != of {
                 parent[of] = parent[parent[of]];
@@ -119,8 +185,9 @@ impl<'v> Derivation<'v> {
             }
             of
         }
-        let one_node = |unit: &usize| self.units[*unit].one_node;
-        let mut parent: Vec<usize> = (0..self.units.len()).collect();
+        let Uses { units, tasks, .. } = self.uses;
+        let one_node = |unit: &usize| self.needs_one_node(unit);
+        let mut parent: Vec<usize> = (0..units.len()).collect();
         for task in tasks {
             let mut used = task.units.iter().copied().filter(one_node);
             let Some(first) = used.next() else { continue };
@@ -131,7 +198,7 @@ impl<'v> Derivation<'v> {
             }
         }
         let mut components: BTreeMap<usize, (BTreeSet<usize>, Vec<usize>)> = BTreeMap::new();
-        for unit in (0..self.units.len()).filter(one_node) {
+        for unit in (0..units.len()).filter(one_node) {
             components.entry(find(&mut parent, unit)).or_default().0.insert(unit);
         }
         for (index, task) in tasks.iter().enumerate() {
@@ -144,8 +211,9 @@ impl<'v> Derivation<'v> {
 
     /// The key of a group that has these units: its first workspace, else its first claim.
     pub(super) fn key_of(&self, units: &BTreeSet<usize>) -> Box<str> {
-        let workspace = units.iter().find_map(|unit| self.units[*unit].workspaces.first());
-        let claim = || units.iter().find_map(|unit| self.units[*unit].claim);
+        let units = || units.iter().map(|unit| &self.uses.units[*unit]);
+        let workspace = units().find_map(|unit| unit.workspaces.first());
+        let claim = || units().find_map(|unit| unit.claim);
         match workspace {
             Some(workspace) => (*workspace).into(),
             None => claim().map(|claim| format!("claim/{claim}")).unwrap_or_default().into(),
@@ -153,154 +221,107 @@ impl<'v> Derivation<'v> {
     }
 
     fn by_workspaces(&mut self) -> Vec<Part<'v>> {
-        let Some(tasks) = self.tasks.take() else {
-            // Without known tasks, all claims that need one node are one part.
-            let units: BTreeSet<usize> =
-                (0..self.units.len()).filter(|unit| self.units[*unit].one_node).collect();
-            let selector = self.common_selector();
-            let of_run = units.iter().any(|unit| !self.units[*unit].workspaces.is_empty());
-            // The claims of child runs change, but the key must not.
-            let key = if of_run { self.key_of(&units) } else { "".into() };
-            let empty = units.is_empty();
-            let part = Part { key, units, selector, ..Part::default() };
-            return if empty { Vec::new() } else { vec![part] };
-        };
-        let mut parts = Vec::new();
-        for (units, users) in self.components(&tasks) {
-            let selector = self.join_selectors(&tasks, &users);
-            let key = self.key_of(&units);
-            let has_tasks = true;
-            parts.push(Part { key, units, tasks: users, has_tasks, selector, ..Part::default() });
+        if self.uses.knows_tasks {
+            let components = self.components().into_iter();
+            let part = |(units, tasks): (BTreeSet<usize>, Vec<usize>)| Part {
+                key: self.key_of(&units),
+                selector: values(self.wishes_of_sharing(&tasks)),
+                units,
+                tasks,
+                has_tasks: true,
+            };
+            return components.map(part).collect();
         }
-        self.tasks = Some(tasks);
-        parts
+        // Without known tasks, all claims that need one node are one part.
+        let units = self.groupable();
+        let of_run = units.iter().any(|unit| !self.uses.units[*unit].workspaces.is_empty());
+        // The claims of child runs change, but the key must not.
+        let key = if of_run { self.key_of(&units) } else { "".into() };
+        let is_empty = units.is_empty();
+        let part = Part { key, units, selector: self.selector_of_run(), ..Part::default() };
+        Some(part).filter(|_| !is_empty).into_iter().collect()
     }
 
-    /// Combines the node selectors of tasks that share a claim. If they contradict each other, reports the
+    /// Combines the wishes of tasks.
+    fn wishes_of(&self, tasks: &[usize]) -> (Wishes<'v>, Option<Conflict>) {
+        combine(
+            tasks.iter().map(|task| &self.uses.tasks[*task]).flat_map(|task| {
+                task.selector.iter().map(|&(label, value)| (task.name, label, value))
+            }),
+        )
+    }
+
+    /// Combines the wishes of tasks that share a claim. If they contradict each other, reports the
     /// conflict and returns the run's own.
-    fn join_selectors(
-        &mut self,
-        tasks: &[Task<'v>],
-        users: &[usize],
-    ) -> BTreeMap<&'v str, &'v str> {
-        let (joined, clash) = Self::combine(tasks, users);
+    fn wishes_of_sharing(&mut self, tasks: &[usize]) -> Wishes<'v> {
+        let (joined, clash) = self.wishes_of(tasks);
         if clash.is_none() {
             return joined;
         }
-        self.groups.conflicts.extend(clash);
-        known(&self.run.node_selector, None).collect()
+        self.conflicts.extend(clash);
+        let first = tasks.first().map_or("", |task| self.uses.tasks[*task].name);
+        known(&self.run.node_selector, None).map(|(label, value)| (label, (value, first))).collect()
     }
 
-    /// Combines the node selectors of tasks, with the first value of each label. Returns the first other
-    /// value as a conflict.
-    fn combine(
-        tasks: &[Task<'v>],
-        users: &[usize],
-    ) -> (BTreeMap<&'v str, &'v str>, Option<Conflict>) {
-        let mut joined: BTreeMap<&'v str, (&'v str, &'v str)> = BTreeMap::new();
-        let mut clash = None;
-        for task in users.iter().map(|user| &tasks[*user]) {
-            for &(label, value) in &task.selector {
-                let (wanted, by) = *joined.entry(label).or_insert((value, task.name));
-                if wanted != value && clash.is_none() {
-                    clash = Some(Conflict::Selectors {
-                        label: label.into(),
-                        first: (by.into(), wanted.into()),
-                        second: (task.name.into(), value.into()),
-                        is_alone: false,
-                    });
-                }
-            }
+    /// Combines the node selectors of the run and all its tasks, which are not known, or returns the run's own if
+    /// they contradict each other.
+    fn selector_of_run(&self) -> BTreeMap<&'v str, &'v str> {
+        let own = &self.run.node_selector;
+        let of_tasks = self.run.task_overrides.iter().filter_map(|of| of.node_selector.as_ref());
+        let all = std::iter::once(own).chain(of_tasks).flat_map(|of| known(of, None));
+        match combine(all.map(|(label, value)| ("", label, value))) {
+            (joined, None) => values(joined),
+            _ => known(own, None).collect(),
         }
-        (joined.into_iter().map(|(label, (value, _))| (label, value)).collect(), clash)
     }
 
-    /// The combined node selectors of the run and all its tasks, or the run's own if they contradict
-    /// each other.
-    fn common_selector(&self) -> BTreeMap<&'v str, &'v str> {
-        let run = self.run;
-        let own = || known(&run.node_selector, None);
-        let mut joined: BTreeMap<&'v str, &'v str> = own().collect();
-        for labels in run.task_overrides.iter().filter_map(|of| of.node_selector.as_ref()) {
-            for (label, value) in known(labels, None) {
-                if *joined.entry(label).or_insert(value) != value {
-                    return own().collect();
-                }
-            }
+    /// One part for all tasks whose node selectors agree, those that share a claim of one node first. Others are in
+    /// none, nor are the claims of one node that they share.
+    fn by_run(&mut self) -> Part<'v> {
+        let mut run = Part { units: self.groupable(), ..Part::default() };
+        if !self.uses.knows_tasks {
+            return Part { selector: self.selector_of_run(), ..run };
         }
-        joined
-    }
-
-    /// One part for all tasks whose node selectors agree, those that share a claim of one node first. Others that
-    /// share such a claim are parts of their own, and the rest is in none.
-    fn by_run(&mut self) -> Vec<Part<'v>> {
-        let mut left: BTreeSet<usize> =
-            (0..self.units.len()).filter(|unit| self.units[*unit].mountable).collect();
-        let Some(tasks) = self.tasks.take() else {
-            let selector = self.common_selector();
-            return vec![Part { units: left, selector, ..Part::default() }];
-        };
-        let components = self.components(&tasks);
-        let mut is_alone = vec![true; tasks.len()];
-        components.iter().flat_map(|(_, users)| users).for_each(|task| is_alone[*task] = false);
-        let alone = (0..tasks.len()).filter(|task| is_alone[*task]);
-        let alone = alone.map(|task| (BTreeSet::new(), vec![task]));
-        let mut run = Part { has_tasks: true, ..Part::default() };
-        let mut parts = Vec::new();
-        let mut conflict = None;
-        for (units, users) in components.into_iter().chain(alone) {
-            let (selector, of_matrix) = match units.is_empty() {
-                true => Self::combine(&tasks, &users),
-                false => (self.join_selectors(&tasks, &users), None),
+        let components = self.components();
+        let mut is_single = vec![true; self.uses.tasks.len()];
+        components.iter().flat_map(|(_, users)| users).for_each(|task| is_single[*task] = false);
+        let singles = (0..self.uses.tasks.len()).filter(|task| is_single[*task]);
+        let singles = singles.map(|task| (BTreeSet::new(), vec![task]));
+        let mut wishes = Wishes::new();
+        let mut left_out = None;
+        for (units, users) in components.into_iter().chain(singles) {
+            let (own, of_matrix) = match units.is_empty() {
+                true => self.wishes_of(&users),
+                false => (self.wishes_of_sharing(&users), None),
             };
-            let own = |label: &str| run.selector.get(label).copied();
-            let clash =
-                selector.iter().find(|(label, value)| own(label).is_some_and(|own| own != **value));
-            let Some((&label, &value)) = clash else {
-                run.selector.extend(selector);
-                match of_matrix {
-                    // Its pods with the first value are in the group, by their node selectors.
-                    Some(_) => {
-                        let alone = of_matrix.map(Conflict::placed_alone);
-                        self.groups.conflicts.extend(alone);
-                    }
-                    None => run.tasks.extend(users),
-                }
+            let clash = own.iter().find_map(|(label, second)| {
+                let first = wishes.get(label).filter(|first| first.0 != second.0)?;
+                Some(contradiction(label, *first, *second).placed_alone())
+            });
+            if clash.is_some() {
+                run.units.retain(|unit| !units.contains(unit));
+                left_out = left_out.or(clash);
                 continue;
-            };
-            let asks = |task: &usize, value: &str| tasks[*task].selector.contains(&(label, value));
-            let first = run.tasks.iter().find(|task| asks(task, own(label).unwrap_or_default()));
-            let second = users.iter().find(|task| asks(task, value));
-            if let (None, Some(first), Some(second)) = (&conflict, first, second) {
-                let of = |task: &usize, value: &str| (tasks[*task].name.into(), value.into());
-                let (first, second) =
-                    (of(first, own(label).unwrap_or_default()), of(second, value));
-                conflict = Some(Conflict::Selectors {
-                    label: label.into(),
-                    first,
-                    second,
-                    is_alone: true,
-                });
             }
-            if !units.is_empty() {
-                left.retain(|unit| !units.contains(unit));
-                let key = self.key_of(&units);
-                let has_tasks = true;
-                parts.push(Part {
-                    key,
-                    units,
-                    tasks: users,
-                    has_tasks,
-                    selector,
-                    ..Part::default()
-                });
+            own.into_iter().for_each(|(label, wish)| _ = wishes.entry(label).or_insert(wish));
+            match of_matrix {
+                // Its pods with the first value are in the group, by their node selectors.
+                Some(of_matrix) => self.conflicts.push(of_matrix.placed_alone()),
+                None => run.tasks.extend(users),
             }
         }
+        self.conflicts.extend(left_out);
         run.tasks.sort_unstable();
-        run.units = left;
-        parts.insert(0, run);
-        self.groups.conflicts.extend(conflict);
-        self.tasks = Some(tasks);
-        parts
+        Part { has_tasks: true, selector: values(wishes), ..run }
+    }
+}
+
+impl Part<'_> {
+    /// Adds the units and the tasks of a part with the same key.
+    fn join(&mut self, other: Self) {
+        self.units.extend(other.units);
+        self.tasks.extend(other.tasks);
+        self.tasks.sort_unstable();
+        self.tasks.dedup();
     }
 }

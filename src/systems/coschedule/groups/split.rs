@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use super::Conflict;
-use super::derive::{Derivation, Part, Task};
+use super::parts::{Part, Parting};
+use super::uses::Task;
 use crate::placement::affinity::excludes;
 use crate::systems::coschedule::policy::CoscheduleMode;
 
-impl<'v> Derivation<'v> {
+impl<'v> Parting<'_, 'v> {
     /// Splits a part whose volumes no common node can mount into one part for each set of volumes that a
     /// common node may be able to mount.
     pub(super) fn split_by_volumes(&self, mut part: Part<'v>) -> Vec<Part<'v>> {
@@ -28,18 +29,14 @@ impl<'v> Derivation<'v> {
         for (index, set) in sets.iter().enumerate() {
             let key = if index == 0 { part.key.clone() } else { self.key_of(set) };
             // Each task belongs to the first set with a claim that it uses, else to the first set.
-            let uses = |task: usize, set: &BTreeSet<usize>| {
-                let task = self.tasks.as_ref().map(|tasks| &tasks[task]);
-                task.is_some_and(|task| !task.units.is_disjoint(set))
+            let is_its = |task: &usize| {
+                let uses = |set| !self.uses.tasks[*task].units.is_disjoint(set);
+                uses(set) || index == 0 && !sets.iter().any(uses)
             };
-            let is_its = |task: &&usize| {
-                uses(**task, set) || index == 0 && !sets.iter().any(|set| uses(**task, set))
-            };
-            let (tasks, others) = left.iter().partition(is_its);
+            let (tasks, others) = left.into_iter().partition(is_its);
             left = others;
             let (has_tasks, selector) = (part.has_tasks, part.selector.clone());
-            let other_tasks = std::mem::take(&mut part.other_tasks);
-            parts.push(Part { key, units: set.clone(), tasks, other_tasks, has_tasks, selector });
+            parts.push(Part { key, units: set.clone(), tasks, has_tasks, selector });
         }
         parts
     }
@@ -48,10 +45,12 @@ impl<'v> Derivation<'v> {
     fn sets_by_volumes(&self, units: &BTreeSet<usize>) -> (Vec<BTreeSet<usize>>, BTreeSet<usize>) {
         // Only units with node terms can conflict.
         let (bound, free): (BTreeSet<usize>, BTreeSet<usize>) =
-            units.iter().partition(|unit| !self.units[**unit].terms.is_empty());
+            units.iter().partition(|unit| !self.uses.units[**unit].terms.is_empty());
         let mut sets: Vec<BTreeSet<usize>> = Vec::new();
         for &unit in &bound {
-            let apart = |other: &usize| are_apart(self.units[unit].terms, self.units[*other].terms);
+            let apart = |other: &usize| {
+                are_apart(self.uses.units[unit].terms, self.uses.units[*other].terms)
+            };
             match sets.iter_mut().find(|set| !set.iter().any(apart)) {
                 Some(set) => {
                     set.insert(unit);
@@ -65,25 +64,23 @@ impl<'v> Derivation<'v> {
     /// The set to which a unit without node terms is added: that of a task which uses it and no other
     /// set, else the first.
     fn companion(&self, unit: usize, sets: &[BTreeSet<usize>], users: &[usize]) -> usize {
-        let tasks = self.tasks.as_deref().unwrap_or_default();
         let of_task = |units: &BTreeSet<usize>| {
             let mut used = (0..sets.len()).filter(|set| !sets[*set].is_disjoint(units));
             used.next().filter(|_| used.next().is_none())
         };
-        let users = users.iter().map(|task| &tasks[*task].units);
+        let users = users.iter().map(|task| &self.uses.tasks[*task].units);
         users.filter(|units| units.contains(&unit)).find_map(of_task).unwrap_or_default()
     }
 
     /// Reports which claims no common node can mount although they should share one: those of a task, or of
     /// the whole run if its tasks are not known.
     pub(super) fn report_volumes(&mut self) {
-        let groupable = (0..self.units.len()).filter(|unit| self.is_groupable(*unit));
-        let all: BTreeSet<usize> = groupable.collect();
+        let all = self.groupable();
         if self.sets_by_volumes(&all).0.len() < 2 {
             return;
         }
         let conflict = |units: &BTreeSet<usize>, task: Option<&str>| {
-            let of = |unit: usize| &self.units[unit];
+            let of = |unit: usize| &self.uses.units[unit];
             let mut pairs = units.iter().flat_map(|a| units.range(a + 1..).map(move |b| (*a, *b)));
             let (a, b) = pairs.find(|(a, b)| are_apart(of(*a).terms, of(*b).terms))?;
             let claim = |unit: usize| of(unit).claim.unwrap_or_default().into();
@@ -93,18 +90,17 @@ impl<'v> Derivation<'v> {
                 task: task.map(Into::into),
             })
         };
-        let found: Vec<Conflict> = match &self.tasks {
-            Some(tasks) => {
-                let used = |task: &Task<'_>| task.units.intersection(&all).copied().collect();
-                tasks.iter().filter_map(|task| conflict(&used(task), Some(task.name))).collect()
-            }
-            None => Vec::new(),
+        let of_task = |task: &Task<'_>| {
+            conflict(&task.units.intersection(&all).copied().collect(), Some(task.name))
         };
+        let found: Vec<Conflict> = self.uses.tasks.iter().filter_map(of_task).collect();
         // In a mode that groups a whole run, all of its tasks should share a node.
-        let is_of_run = self.tasks.is_none() || self.groups.mode != CoscheduleMode::Workspaces;
-        let of_run = || conflict(&all, None).filter(|_| is_of_run);
-        let of_run = if found.is_empty() { of_run() } else { None };
-        self.groups.conflicts.extend(found.into_iter().chain(of_run));
+        let is_of_run = !self.uses.knows_tasks || self.mode != CoscheduleMode::Workspaces;
+        let of_run = match found.is_empty() && is_of_run {
+            true => conflict(&all, None),
+            false => None,
+        };
+        self.conflicts.extend(found.into_iter().chain(of_run));
     }
 }
 

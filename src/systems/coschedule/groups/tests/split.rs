@@ -33,7 +33,7 @@ fn claims_without_a_common_node_are_split() {
 }
 
 #[test]
-fn tasks_that_select_other_nodes_than_their_run_are_in_no_group_or_in_that_of_their_claim() {
+fn tasks_that_select_other_nodes_than_their_run_are_in_no_group() {
     let document = |of: &str, used_by: &str| {
         let mut run = run(of, used_by);
         run["spec"]["taskRunSpecs"] = on_arch(&[("x", "amd64"), ("y", "arm64")]);
@@ -56,11 +56,18 @@ fn tasks_that_select_other_nodes_than_their_run_are_in_no_group_or_in_that_of_th
         assert_eq!(group_of(&made, task, claims, selector), group, "{what}");
     }
     assert_eq!(summary(&shared, &[], "workspaces"), "a: @ / y z");
-    // Those of a claim of one node stay together.
-    let claims = document("a b", "x:a u:a y:b v:b");
+    // No task that uses a claim of one node with a task that is left out is in the group.
+    let claims = document("a b", "x:a u:a y:b v:b free");
     let made = groups(&claims, &[], "pipelineruns");
-    assert_eq!(summarize(&made), ": @ / u x; b: @ / v y");
-    assert_eq!(made.conflicts.len(), 1);
+    assert_eq!(summarize(&made), ": @ / free u x");
+    let conflict = "task x asks for nodes with arch=amd64 and task y for arch=arm64, and task y is placed without the group of the run";
+    assert_eq!(conflicts(&made), [conflict]);
+    let [a, b] = ["a", "b"].map(|workspace| claim_name(None, workspace, UID));
+    for (task, claim, selector, group) in
+        [("u", &*a, &[][..], ""), ("y", &*b, &[("arch", "arm64")], "free"), ("v", &*b, &[], "free")]
+    {
+        assert_eq!(group_of(&made, Some(task), &[claim], selector), group, "{task}");
+    }
 
     // A claim that needs one node is shared.
     for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
