@@ -57,29 +57,7 @@ impl Stays {
         if view.storage_class(class)?.waits {
             return None;
         }
-        match policy.coschedule.class_map.get(class) {
-            Some(target) if view.storage_class(target).is_some() => None,
-            Some(target) => Some(Self::no_such_class(target, class)),
-            None if sibling(class, view).is_some() => None,
-            None => Some(Self::no_sibling(class, view)),
-        }
-    }
-
-    fn no_sibling(class: &str, view: &View) -> Self {
-        let known = view.storage_class(class);
-        let why = match known.is_some_and(|class| class.provisioning.is_manual()) {
-            true => "its volumes are made by hand",
-            false => "none like it waits",
-        };
-        Self::NoSibling(format!(
-            "StorageClass {class} binds at once, and {why}: volumes may lie apart"
-        ))
-    }
-
-    fn no_such_class(target: &str, class: &str) -> Self {
-        Self::NoSuchClass(format!(
-            "classMap names {target}, which is no StorageClass; {class} stays"
-        ))
+        replacement(class, view, policy).err()
     }
 
     /// The text of the warning.
@@ -88,6 +66,28 @@ impl Stays {
             Self::NoSibling(text) | Self::NoSuchClass(text) => text,
         }
     }
+}
+
+/// Returns the class that replaces one that binds at once.
+fn replacement<'v>(class: &str, view: &'v View, policy: &'v Policy) -> Result<&'v str, Stays> {
+    if let Some(target) = policy.coschedule.class_map.get(class) {
+        return match view.storage_class(target) {
+            Some(_) => Ok(target),
+            None => Err(Stays::NoSuchClass(format!(
+                "classMap names {target}, which is no StorageClass; {class} stays"
+            ))),
+        };
+    }
+    let known = view.storage_class(class);
+    let why = match known.is_some_and(|class| class.provisioning.is_manual()) {
+        true => "its volumes are made by hand",
+        false => "none like it waits",
+    };
+    sibling(class, view).ok_or_else(|| {
+        Stays::NoSibling(format!(
+            "StorageClass {class} binds at once, and {why}: volumes may lie apart"
+        ))
+    })
 }
 
 /// The decision about one claim.
@@ -194,17 +194,14 @@ impl ClaimRequest<'_> {
                 }
             }
         }
-        let Some(target) = mapped else {
-            return match sibling(class, view) {
-                Some(sibling) => self.change_class(key, why, sibling),
-                None => self.warn(key, Stays::no_sibling(class, view).text()),
-            };
-        };
-        if view.storage_class(target).is_some() {
-            return self.change_class(key, why, target);
+        match replacement(class, view, self.policy) {
+            Ok(target) => self.change_class(key, why, target),
+            Err(stays) => {
+                let missing = mapped.map(|of| Key::new(STORAGE_CLASS, Name::cluster_wide(of)));
+                self.outcome.awaited.extend(missing);
+                self.warn(key, stays.text());
+            }
         }
-        self.outcome.awaited.push(Key::new(STORAGE_CLASS, Name::cluster_wide(target.as_str())));
-        self.warn(key, Stays::no_such_class(target, class).text());
     }
 
     fn change_class(&mut self, key: &'static str, why: &str, class: &str) {

@@ -38,7 +38,7 @@ use crate::systems::coschedule::kinds::pipeline_run::{Labels, PipelineRun};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::policy::Policy;
 use crate::view::{Key, Name, View};
-pub(crate) use leader::{Leader, Leaders, LiveGroup, Who, leaders};
+pub(crate) use leader::{Leader, Leaders, LiveGroup, Who};
 pub(crate) use membership::Membership;
 pub(super) use membership::needs_no_node;
 use parts::{Part, Parting};

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::groups::{self, Group, Groups, Leader};
-use super::{keys, mode};
+use super::{keys, mode, reconcile};
 use crate::systems;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::{PipelineRun, WorkspaceSource};
@@ -136,9 +136,9 @@ fn preview_run(
     };
     if let Ok(groups) = &groups {
         preview.mode = mode::word(groups.mode);
-        let leaders = |group: &Group| groups::leaders(name, &run, group, view, policy);
-        preview.groups =
-            groups.groups.iter().map(|group| names.group(group, &leaders(group))).collect();
+        let leaders = reconcile::leaders(view, policy);
+        let shown = |group| names.group(group, &leaders.of_group(name, &run, group));
+        preview.groups = groups.groups.iter().map(shown).collect();
         preview.conflicts = groups.conflicts.iter().map(ToString::to_string).collect();
     }
     let is_grouped = groups.as_ref().is_ok_and(|groups| groups.mode != CoscheduleMode::Disabled);

@@ -27,7 +27,7 @@ mod why;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::groups::Leader;
+use super::groups::{Leader, Leaders};
 use crate::policy::Period;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
@@ -115,6 +115,12 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     builder.lift_forgotten_gates(&desired);
     builder.clean_up(&sources);
     builder.finish()
+}
+
+/// Finds the groups that lead others: those of the active runs, and native ones.
+#[must_use]
+pub(crate) fn leaders(view: &View, policy: &Policy) -> Leaders {
+    Sources::new(view, policy).leaders
 }
 
 /// Explains the next step for one placeholder: the decision that [`plan`] makes. `None` if its group has

@@ -12,16 +12,14 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Group, Groups, of_run};
+use super::{Group, Groups};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
 use crate::systems::coschedule::{family, keys};
-use crate::systems::policy::Policy;
 use crate::view::{Name, View};
 
 /// An earlier group with the same claim, whose node another group must share.
@@ -76,20 +74,11 @@ pub(crate) struct LiveGroup {
     /// The UID of its run: groups of one run do not follow each other.
     run_uid: Option<Box<str>>,
     claims: BTreeSet<Box<str>>,
-    rank: Rank,
-}
-
-/// The order of leaders: the least one leads.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Rank {
     /// Whether it has no placeholder yet.
     is_new: bool,
-    /// True if it has no placeholder, and none of its claims has a volume.
-    has_no_volume: bool,
     /// When its placeholder was created, or else the group itself.
     since: Option<Timestamp>,
     created: Option<Timestamp>,
-    id: Arc<str>,
 }
 
 impl LiveGroup {
@@ -100,27 +89,26 @@ impl LiveGroup {
         groups: &Groups,
         view: &View,
     ) -> impl Iterator<Item = Self> {
-        let rank = rank_of_run(name, run, view);
-        let live = rank.into_iter().flat_map(move |rank| {
+        let live = start_of(name, run, view).into_iter().flat_map(move |(is_new, since)| {
             groups.groups.iter().map(move |group| {
                 let one_node = group.claims.iter().filter(|claim| claim.one_node);
-                let names = one_node.flat_map(|claim| {
+                let claims = one_node.flat_map(|claim| {
                     let provisioned = || keys::provisioned(&claim.name, &group.name).into();
                     let own = claim.is_replaceable().then(provisioned);
                     own.into_iter().chain([claim.name.clone()])
                 });
-                let (placeholder, claims) =
-                    (Name::new(&name.namespace, &group.name), names.collect());
                 Self {
+                    placeholder: Name::new(&name.namespace, &group.name),
                     who: Who::Run(name.clone()),
                     run_uid: Some(run.identity.uid.clone()),
-                    rank: rank.clone().with_volumes(&placeholder, &claims, view),
-                    placeholder,
-                    claims,
+                    claims: claims.collect(),
+                    is_new,
+                    since,
+                    created: run.identity.created,
                 }
             })
         });
-        live.filter(|group| !is_failed(&group.placeholder, view))
+        live.filter(|of| view.placeholder(&of.placeholder).is_none_or(|made| !made.failed))
     }
 
     /// The native groups that have a placeholder.
@@ -131,48 +119,38 @@ impl LiveGroup {
             if identity.deleting || *name.name != *keys::of_native(&name.namespace, group) {
                 return None;
             }
-            let since = identity.created;
-            let rank = Rank { since, created: since, ..Rank::of(false, &name.name) };
-            Some(Self {
-                placeholder: name.clone(),
-                who: Who::Group(group.into()),
-                run_uid: None,
-                claims: placeholder.mounted(name).map(|claim| (*claim.name).into()).collect(),
-                rank,
-            })
+            let claims = placeholder.mounted(name).map(|claim| (*claim.name).into()).collect();
+            Some(Self { is_new: false, ..Self::native(name, group, claims, identity.created) })
         })
     }
 
-    /// A native group that has no placeholder yet. `since`: when its oldest pod was created.
+    /// A native group without a placeholder. `since`: when its oldest pod was created.
     #[must_use]
-    pub(crate) fn beginning(
+    pub(crate) fn native(
         placeholder: &Name,
         group: &str,
-        claims: &[&str],
+        claims: BTreeSet<Box<str>>,
         since: Option<Timestamp>,
-        view: &View,
     ) -> Self {
-        let rank = Rank { since, ..Rank::of(true, &placeholder.name) };
-        let claims = claims.iter().map(|claim| (*claim).into()).collect();
         Self {
+            placeholder: placeholder.clone(),
             who: Who::Group(group.into()),
             run_uid: None,
-            rank: rank.with_volumes(placeholder, &claims, view),
-            placeholder: placeholder.clone(),
             claims,
+            is_new: true,
+            since,
+            created: since,
         }
     }
-}
 
-impl Rank {
-    fn of(is_new: bool, id: &Arc<str>) -> Self {
-        Self { is_new, has_no_volume: false, since: None, created: None, id: Arc::clone(id) }
-    }
-
-    fn with_volumes(self, placeholder: &Name, claims: &BTreeSet<Box<str>>, view: &View) -> Self {
-        let mut claims = claims.iter();
-        let has_none = claims.all(|claim| has_no_volume(&placeholder.namespace, claim, view));
-        Self { has_no_volume: self.is_new && has_none, ..self }
+    /// The order of leaders: the least one leads. Groups of one run have the same rank.
+    fn rank(&self, view: &View) -> impl Ord + use<> {
+        let mut claims = self.claims.iter();
+        let namespace = &self.placeholder.namespace;
+        let has_no_volume =
+            self.is_new && claims.all(|claim| has_no_volume(namespace, claim, view));
+        let id: Box<str> = self.run_uid.as_deref().unwrap_or(&self.placeholder.name).into();
+        (self.is_new, has_no_volume, self.since, self.created, id)
     }
 }
 
@@ -190,7 +168,7 @@ impl Leaders {
     /// Sorts and indexes the live groups.
     #[must_use]
     pub(crate) fn new(mut groups: Vec<LiveGroup>, view: &View) -> Self {
-        groups.sort_by(|a, b| a.rank.cmp(&b.rank));
+        groups.sort_by_cached_key(|group| group.rank(view));
         let mut by_claim: HashMap<Name, Vec<usize>> = HashMap::new();
         let mut by_placeholder = HashMap::new();
         for (index, group) in groups.iter().enumerate() {
@@ -226,12 +204,12 @@ impl Leaders {
         run_uid: Option<&str>,
         claims: impl Iterator<Item = &'c str>,
     ) -> Vec<Leader> {
-        let own = self.by_placeholder.get(placeholder).map(|own| &self.groups[*own].rank);
+        let own = self.by_placeholder.get(placeholder);
         let is_before = |index: &&usize| {
             let group = &self.groups[**index];
             let is_of_run = run_uid.is_some() && group.run_uid.as_deref() == run_uid;
             let is_other = group.placeholder != *placeholder && !is_of_run;
-            is_other && own.is_none_or(|own| group.rank < *own)
+            is_other && own.is_none_or(|own| *index < own)
         };
         let mut first: BTreeMap<usize, (&str, bool)> = BTreeMap::new();
         for claim in claims {
@@ -284,43 +262,18 @@ fn has_no_volume(namespace: &str, claim: &str, view: &View) -> bool {
     view.claim(&Name::new(namespace, claim)).is_none_or(|claim| claim.volume.is_none())
 }
 
-/// The leaders of a run's group, as [`Leaders::of_group`] finds them among the groups that the View knows.
-#[must_use]
-pub(crate) fn leaders(
-    name: &Name,
-    run: &PipelineRun,
-    group: &Group,
-    view: &View,
-    policy: &Policy,
-) -> Vec<Leader> {
-    let mut live: Vec<LiveGroup> = LiveGroup::of_placeholders(view).collect();
-    let is_candidate = |other: &PipelineRun| other.parent.is_none() && !other.done;
-    let here = |other: &Name| other.namespace == name.namespace;
-    for (other, run) in view.pipeline_runs().filter(|(of, run)| here(of) && is_candidate(run)) {
-        if let Ok(groups) = of_run(other, run, view, policy) {
-            live.extend(LiveGroup::of_run(other, run, &groups, view));
-        }
-    }
-    Leaders::new(live, view).of_group(name, run, group)
-}
-
-fn is_failed(placeholder: &Name, view: &View) -> bool {
-    view.placeholder(placeholder).is_some_and(|placeholder| placeholder.failed)
-}
-
-/// The rank of a root run; `None` if it is not active, or may never start.
-fn rank_of_run(name: &Name, run: &PipelineRun, view: &View) -> Option<Rank> {
+/// Whether a root run has no placeholder yet, and since when it has one, or else exists; `None` if it is not active,
+/// or may never start.
+fn start_of(name: &Name, run: &PipelineRun, view: &View) -> Option<(bool, Option<Timestamp>)> {
     let PipelineRun { identity, done, .. } = run;
     if *done || identity.deleting {
         return None;
     }
-    let (created, id): (_, Arc<str>) = (identity.created, Arc::from(&*identity.uid));
     let usable = family::recorded(run, view)
         .filter(|(placeholder, _)| !placeholder.failed && !placeholder.identity.deleting);
     if let Some(since) = usable.map(|(placeholder, _)| placeholder.identity.created).min() {
-        return Some(Rank { since, created, ..Rank::of(false, &id) });
+        return Some((false, since));
     }
     let signs = family::signs(name, run, view);
-    let is_starting = signs.has_started && !signs.is_assisted;
-    is_starting.then(|| Rank { since: created, ..Rank::of(true, &id) })
+    (signs.has_started && !signs.is_assisted).then_some((true, identity.created))
 }

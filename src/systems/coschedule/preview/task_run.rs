@@ -4,7 +4,6 @@
 use serde_json::{Map, Value, json};
 
 use super::tekton;
-use crate::systems::coschedule::resources::TASK_RUN;
 use crate::systems::policy::Policy;
 use crate::systems::preview::{Decide, Decided, Given, Preview, Verdict};
 use crate::view::View;
@@ -40,39 +39,12 @@ pub(super) fn preview(
     })
 }
 
-fn build_pod(given: &Given<'_>) -> Value {
-    let Given { name, document, .. } = given;
-    let metadata = |key: &str| match document.pointer(&format!("/metadata/{key}")) {
-        Some(Value::Object(members)) => members.clone(),
-        _ => Map::new(),
-    };
-    let mut labels = metadata("labels");
-    labels.insert("tekton.dev/taskRun".to_owned(), (*name.name).into());
-    let mut spec = Map::new();
-    if let Some(Value::Object(template)) = document.pointer("/spec/podTemplate") {
-        spec.extend(template.clone());
-    }
-    let mut volumes = match spec.remove("volumes") {
-        Some(Value::Array(volumes)) => volumes,
-        _ => Vec::new(),
-    };
+fn build_pod(Given { name, document, .. }: &Given<'_>) -> Value {
+    let template = document.pointer("/spec/podTemplate").and_then(Value::as_object);
     let workspaces = document.pointer("/spec/workspaces").and_then(Value::as_array);
-    for (number, workspace) in workspaces.into_iter().flatten().enumerate() {
-        if let Some(claim) = workspace.get("persistentVolumeClaim") {
-            let volume = json!({"name": format!("ws-{number}"), "persistentVolumeClaim": claim});
-            volumes.push(volume);
-        }
-    }
-    spec.insert("volumes".to_owned(), volumes.into());
-    spec.insert("containers".to_owned(), json!([{"name": "step", "image": "step"}]));
+    let claims = workspaces.into_iter().flatten();
+    let claims = claims.filter_map(|workspace| workspace.get("persistentVolumeClaim").cloned());
     let uid = document.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": format!("{}-pod", name.name), "namespace": name.namespace, "labels": labels,
-            "annotations": metadata("annotations"),
-            "ownerReferences": tekton::owner(TASK_RUN.kind, &name.name, uid),
-        },
-        "spec": spec,
-    })
+    let spec = template.cloned().unwrap_or_default();
+    tekton::pod_of_task_run(name, uid, document, spec, claims)
 }

@@ -10,6 +10,7 @@ use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, WorkspaceSource,
 };
 use crate::systems::coschedule::kinds::variables::Params;
+use crate::systems::coschedule::resources::TASK_RUN;
 use crate::systems::preview::Completion;
 use crate::view::{Name, View};
 
@@ -93,7 +94,7 @@ pub(super) fn tasks(
     Ok(tasks.collect())
 }
 
-pub(super) fn owner(kind: &str, name: &str, uid: &str) -> Value {
+fn owner(kind: &str, name: &str, uid: &str) -> Value {
     json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": uid,
         "controller": true, "blockOwnerDeletion": true}])
 }
@@ -137,7 +138,6 @@ pub(super) fn pod(
 ) -> (Value, Value) {
     let task_run = format!("{}-{}", name.name, task.name);
     let uid = format!("{}-{number}", run.identity.uid);
-    let text = |key: &str| document.pointer(&format!("/metadata/{key}")).cloned();
     let of_task = json!({
         "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
         "metadata": {
@@ -164,34 +164,45 @@ pub(super) fn pod(
             }
         }
     }
+    let labels = [("tekton.dev/pipelineRun", &*name.name), (PIPELINE_TASK, &task.name)];
+    let claims = task.claims.iter().map(|claim| json!({"claimName": claim}));
+    let task_run = Name::new(&name.namespace, &task_run);
+    let mut pod = pod_of_task_run(&task_run, &uid, document, spec, claims);
+    labels.into_iter().for_each(|(key, value)| pod["metadata"]["labels"][key] = value.into());
+    (of_task, pod)
+}
+
+/// Builds the pod of a TaskRun. It has the labels and annotations of `maker`, the document of the TaskRun or of its run, and
+/// mounts claims beside the volumes of its template `spec`.
+pub(super) fn pod_of_task_run(
+    name: &Name,
+    uid: &str,
+    maker: &Value,
+    mut spec: Map<String, Value>,
+    claims: impl Iterator<Item = Value>,
+) -> Value {
+    let metadata = |key: &str| match maker.pointer(&format!("/metadata/{key}")) {
+        Some(Value::Object(members)) => members.clone(),
+        _ => Map::new(),
+    };
+    let mut labels = metadata("labels");
+    labels.insert("tekton.dev/taskRun".to_owned(), (*name.name).into());
     let mut volumes = match spec.remove("volumes") {
         Some(Value::Array(volumes)) => volumes,
         _ => Vec::new(),
     };
-    volumes.extend(task.claims.iter().enumerate().map(|(index, claim)| {
-        json!({"name": format!("ws-{index}"), "persistentVolumeClaim": {"claimName": claim}})
-    }));
+    volumes.extend(claims.enumerate().map(
+        |(number, claim)| json!({"name": format!("ws-{number}"), "persistentVolumeClaim": claim}),
+    ));
     spec.insert("volumes".to_owned(), volumes.into());
     spec.insert("containers".to_owned(), json!([{"name": "step", "image": "step"}]));
-    let mut labels = match text("labels") {
-        Some(Value::Object(labels)) => labels,
-        _ => Map::new(),
-    };
-    for (key, value) in [
-        ("tekton.dev/pipelineRun", &*name.name),
-        (PIPELINE_TASK, &task.name),
-        ("tekton.dev/taskRun", &task_run),
-    ] {
-        labels.insert(key.to_owned(), value.into());
-    }
-    let pod = json!({
+    json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": format!("{task_run}-pod"), "namespace": name.namespace, "labels": labels,
-            "annotations": text("annotations").unwrap_or_else(|| json!({})),
-            "ownerReferences": owner("TaskRun", &task_run, &uid),
+            "name": format!("{}-pod", name.name), "namespace": name.namespace, "labels": labels,
+            "annotations": metadata("annotations"),
+            "ownerReferences": owner(TASK_RUN.kind, &name.name, uid),
         },
         "spec": spec,
-    });
-    (of_task, pod)
+    })
 }

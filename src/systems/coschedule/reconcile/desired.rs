@@ -35,7 +35,7 @@ pub(super) struct Sources<'v> {
     policy: &'v Policy,
     runs: Vec<Run<'v>>,
     natives: Vec<Native<'v>>,
-    leaders: Leaders,
+    pub(super) leaders: Leaders,
     /// The events about runs.
     pub(super) events: Vec<(Target, Event)>,
 }
@@ -187,7 +187,8 @@ impl<'v> Sources<'v> {
             let ends = members.iter().all(|(_, member, _)| ends(member));
             if self.view.placeholder(&name).is_none() {
                 let since = oldest.identity.created;
-                live.push(LiveGroup::beginning(&name, group, &claims, since, self.view));
+                let claims = claims.iter().map(|claim| (*claim).into()).collect();
+                live.push(LiveGroup::native(&name, group, claims, since));
             }
             self.natives.push(Native { name, group, claims, template, ends });
         }

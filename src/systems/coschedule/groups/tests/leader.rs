@@ -1,6 +1,7 @@
 //! Which of the groups that share a claim leads.
 
 use super::*;
+use crate::systems::coschedule::reconcile::leaders;
 
 /// A run whose tasks use the workspaces `w` and `v` together, and `x`.
 fn run_with(name: &str, of: &str, created: u32) -> Value {
@@ -49,7 +50,7 @@ fn leaders_of_b(runs: &[Vec<Value>]) -> Vec<(Who, Name, String)> {
     let view = view_of([runs.concat(), storage("c1 c2:many c3")].concat());
     let (name, run) = view.run_by_uid("b").unwrap();
     let made = of_run(name, run, &view, &policy("workspaces")).unwrap();
-    let leaders = leaders(name, run, &made.groups[0], &view, &policy("workspaces"));
+    let leaders = leaders(&view, &policy("workspaces")).of_group(name, run, &made.groups[0]);
     let each = leaders.into_iter().map(|of| (of.who, of.placeholder, of.claim.to_string()));
     each.collect()
 }
