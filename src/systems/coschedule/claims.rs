@@ -8,15 +8,15 @@
 use super::groups::{self, Groups};
 use super::mode;
 use super::native::parse_group;
-use super::owner::owner_of;
-use super::{NAME, family, keys};
+use super::owner::{owner_of, root_of, task_run_of};
+use super::{NAME, keys};
 use crate::placement::claim::Claim;
 use crate::placement::intent::{Change, Intent};
 use crate::placement::reason::Warning;
 use crate::systems::Outcome;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::policy::{ControllerAbsent, CoscheduleMode, Volumes};
-use crate::systems::coschedule::resources::{PIPELINE_RUN, STORAGE_CLASS, TASK_RUN};
+use crate::systems::coschedule::resources::STORAGE_CLASS;
 use crate::systems::policy::Policy;
 use crate::view::{Key, Name, Owner, View};
 
@@ -119,22 +119,16 @@ impl ClaimRequest<'_> {
     }
 
     fn of_run(&mut self, owner: &Owner) {
-        let view = self.view;
-        let namespace = self.claim.namespace;
-        let run = view.run_by_uid(&owner.uid).filter(|(name, _)| *name.namespace == *namespace);
-        let Some((name, run)) = run else {
-            return self.wait_for(Key::new(PIPELINE_RUN, Name::new(namespace, &owner.name)));
+        let (name, run) = match root_of(self.claim.namespace, owner, self.view) {
+            Ok(root) => root,
+            Err(key) => return self.wait_for(key),
         };
-        let (root_name, root, missing) = family::root(name, run, view);
-        if let Some(key) = missing {
-            return self.wait_for(key);
-        }
         // An invalid mode is reported on the run's pods.
-        let Ok(groups) = groups::of_run(root_name, root, view, self.policy) else { return };
+        let Ok(groups) = groups::of_run(name, run, self.view, self.policy) else { return };
         if groups.mode == CoscheduleMode::Disabled {
             return;
         }
-        let why = format!("{} of PipelineRun {}", mode::word(groups.mode), root_name.name);
+        let why = format!("{} of PipelineRun {}", mode::word(groups.mode), name.name);
         match self.is_to_be_parked(&groups) {
             true => self.change_class(keys::MODE, &why, keys::PARKED),
             false => self.adopt(keys::MODE, &why),
@@ -159,9 +153,10 @@ impl ClaimRequest<'_> {
     }
 
     fn of_task_run(&mut self, owner: &Owner) {
-        let key = Name::new(self.claim.namespace, &owner.name);
-        let known = self.view.task_run(&key).filter(|known| known.identity.uid == owner.uid);
-        let Some(task_run) = known else { return self.wait_for(Key::new(TASK_RUN, key)) };
+        let task_run = match task_run_of(self.claim.namespace, owner, self.view) {
+            Ok(task_run) => task_run,
+            Err(key) => return self.wait_for(key),
+        };
         let mode = match &task_run.mode {
             Some(value) => mode::parse(value, String::new),
             None => Ok(mode::of_namespace(self.claim.namespace, self.view, self.policy).0),

@@ -6,6 +6,7 @@ use super::{family, keys};
 use crate::placement::object::{Metadata, OwnerReference};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
+use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::kinds::tekton;
 use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use crate::systems::policy::Policy;
@@ -41,23 +42,51 @@ pub(crate) fn belonging<'v>(
     view: &'v View,
     policy: &Policy,
 ) -> Belonging<'v> {
+    let task_run = match task_run_of(namespace, owner, view) {
+        Ok(task_run) => task_run,
+        Err(key) => return Belonging::Unknown(key),
+    };
+    let Some(maker) = &task_run.run else { return Belonging::Alone };
+    let (name, run) = match root_of(namespace, maker, view) {
+        Ok(root) => root,
+        Err(key) => return Belonging::Unknown(key),
+    };
+    match groups::of_run(name, run, view, policy) {
+        Ok(groups) => Belonging::Run { name, run, task: task_run.task.as_deref(), groups },
+        Err(bad) => Belonging::BadMode(bad),
+    }
+}
+
+/// Finds the TaskRun that owns an object.
+///
+/// # Errors
+/// Its key, if it has not been delivered.
+pub(super) fn task_run_of<'v>(
+    namespace: &str,
+    owner: &Owner,
+    view: &'v View,
+) -> Result<&'v TaskRun, Key> {
     let key = Name::new(namespace, &owner.name);
     let known = view.task_run(&key).filter(|known| known.identity.uid == owner.uid);
-    let Some(task_run) = known else { return Belonging::Unknown(Key::new(TASK_RUN, key)) };
-    let Some(maker) = &task_run.run else { return Belonging::Alone };
-    let run = view.run_by_uid(&maker.uid).filter(|(name, _)| *name.namespace == *namespace);
+    known.ok_or_else(|| Key::new(TASK_RUN, key))
+}
+
+/// Finds the root run of the PipelineRun that owns an object.
+///
+/// # Errors
+/// The key of the run that has not been delivered: that one, or one above it.
+pub(super) fn root_of<'v>(
+    namespace: &str,
+    owner: &Owner,
+    view: &'v View,
+) -> Result<(&'v Name, &'v PipelineRun), Key> {
+    let run = view.run_by_uid(&owner.uid).filter(|(name, _)| *name.namespace == *namespace);
     let Some((name, run)) = run else {
-        return Belonging::Unknown(Key::new(PIPELINE_RUN, Name::new(namespace, &maker.name)));
+        return Err(Key::new(PIPELINE_RUN, Name::new(namespace, &owner.name)));
     };
-    let (root_name, root, missing) = family::root(name, run, view);
-    if let Some(key) = missing {
-        return Belonging::Unknown(key);
-    }
-    match groups::of_run(root_name, root, view, policy) {
-        Ok(groups) => {
-            Belonging::Run { name: root_name, run: root, task: task_run.task.as_deref(), groups }
-        }
-        Err(bad) => Belonging::BadMode(bad),
+    match family::root(name, run, view) {
+        (name, run, None) => Ok((name, run)),
+        (_, _, Some(missing)) => Err(missing),
     }
 }
 
