@@ -24,20 +24,23 @@ const MOST_CLAIMS: usize = 1_024;
 const LONGEST_NAME: usize = 253;
 
 /// The plan of a placeholder's pod.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct PodPlan {
     /// The only allowed node, in addition to the requirements of its run's pod template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<Box<str>>,
     /// The last nodes that it left because members were unschedulable there, the latest last. It goes to others
-    /// if these take it.
+    /// if these take it. Earlier releases excluded nodes, with the alias.
+    #[serde(default, alias = "except", skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<Box<str>>,
     /// Whether it must be on the node of a running member, if there is one.
     pub held: bool,
     /// The claims that it mounts by name, in this order.
     pub claims: Vec<Box<str>>,
     /// The resources that it requests until it has a node, in addition to what it keeps, so that its members fit
-    /// there. All
-    /// zero: it cannot, because a quota leaves no room or the node does not release it.
+    /// there. All zero: it cannot, because a quota leaves no room or the node does not release it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Resources>,
 }
 
@@ -55,21 +58,6 @@ pub(crate) fn can_request(resource: &str, amount: i64) -> bool {
     is_valid && amount > 0
 }
 
-/// The plan as JSON.
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct Recorded {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    only: Option<Box<str>>,
-    /// Earlier releases excluded nodes, with this name.
-    #[serde(default, alias = "except", skip_serializing_if = "Vec::is_empty")]
-    avoid: Vec<Box<str>>,
-    held: bool,
-    claims: Vec<Box<str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    room: Option<Resources>,
-}
-
 impl PodPlan {
     /// Reads the plan of a pod, or of the pod template of the placeholder of this name. `None` if it is
     /// missing or malformed, or if the label of members is missing: without it the pod would not match its
@@ -84,12 +72,13 @@ impl PodPlan {
     /// Parses the annotation. `None` if it is malformed or too large.
     #[must_use]
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let Recorded { only, mut avoid, held, claims, room } = serde_json::from_str(text).ok()?;
+        let mut plan: Self = serde_json::from_str(text).ok()?;
+        let Self { only, avoid, claims, room, .. } = &mut plan;
         let is_name = |name: &str| {
             let of_name = |c: u8| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
             (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(of_name)
         };
-        let are_names = only.iter().chain(&avoid).chain(&claims).map(AsRef::as_ref).all(is_name);
+        let are_names = only.iter().chain(&*avoid).chain(&*claims).map(AsRef::as_ref).all(is_name);
         let is_room = room.as_ref().is_none_or(|room| {
             room.milli_cpu >= 0
                 && room.memory >= 0
@@ -99,7 +88,7 @@ impl PodPlan {
             return None;
         }
         avoid.drain(..avoid.len().saturating_sub(MOST_AVOIDED));
-        Some(Self { only, avoid, held, claims, room })
+        Some(plan)
     }
 
     /// Returns the nodes to avoid once it has left `node`, too.
@@ -135,14 +124,7 @@ impl PodPlan {
     /// Formats the annotation.
     #[must_use]
     pub(crate) fn text(&self) -> String {
-        let recorded = Recorded {
-            only: self.only.clone(),
-            avoid: self.avoid.clone(),
-            held: self.held,
-            claims: self.claims.clone(),
-            room: self.room.clone(),
-        };
-        serde_json::to_string(&recorded).unwrap_or_default()
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Whether it mounts this claim.

@@ -6,7 +6,7 @@ use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-use super::next::{Decision, Next, Step};
+use super::next::{Decision, Next, Step, Trouble};
 use super::state::{Facts, State};
 use super::{Why, reason};
 use crate::systems::coschedule::keys::{
@@ -196,8 +196,9 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                     self.report(target, Event { warning: true, reason, note });
                 }
             }
-            Next::Recreate { why, is_forced } => {
+            Next::Recreate { why } => {
                 let Some(pod) = state.pod else { return };
+                let is_forced = why.as_ref().is_some_and(Trouble::is_lost);
                 // Do not delete a pod that was bound after the decision.
                 let version = pod.node.is_none().then(|| pod.identity.resource_version.clone());
                 let write = Write::Delete { grace: is_forced.then_some(0), version };

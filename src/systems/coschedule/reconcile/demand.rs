@@ -4,10 +4,9 @@ use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
+use super::state::State;
 use crate::placement::affinity::bound_to;
 use crate::systems::coschedule::kinds::member::MemberDetails;
-use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderDetails};
-use crate::systems::coschedule::placeholder::Blueprint;
 use crate::systems::coschedule::volumes;
 use crate::systems::fit::{self, Candidate, Group, Joining, Obstacle, PodNeeds, Volumes};
 use crate::view::{Name, NodeDetails, View};
@@ -15,68 +14,32 @@ use crate::view::{Name, NodeDetails, View};
 /// The requirements of a placeholder and of the pods that wait for it.
 #[derive(Debug)]
 pub(super) struct Demand<'v> {
+    view: &'v View,
     group: Group<'v>,
     /// The claims that the placeholder mounts.
     mounted: Vec<Name>,
 }
 
-/// The node of a placeholder, which could keep it.
-#[derive(Debug)]
-pub(super) struct Host<'d, 'v> {
-    demand: &'d Demand<'v>,
-    candidate: Candidate<'d>,
-}
-
-impl Host<'_, '_> {
-    /// Whether the node could take this pod of the group.
-    pub(super) fn lets_in(&self, pod: &MemberDetails, namespace: &str) -> bool {
-        self.takes(pod, namespace, |_| false)
-    }
-
-    /// Returns true if the node could take this pod of the group once it has capacity.
-    pub(super) fn suits(&self, pod: &MemberDetails, namespace: &str) -> bool {
-        self.takes(pod, namespace, |found| found.is_lack_of_capacity())
-    }
-
-    /// Returns true if the node could take this pod of the group, if some obstacles do not count.
-    fn takes(
-        &self,
-        pod: &MemberDetails,
-        namespace: &str,
-        is_ignored: impl Fn(&Obstacle<'_>) -> bool,
-    ) -> bool {
-        let Demand { group, mounted } = self.demand;
-        let pod = joining(pod, namespace, mounted, self.candidate.view);
-        group.join_obstacle(&pod, self.candidate, true).is_none_or(|found| is_ignored(&found))
-    }
-}
-
 impl<'v> Demand<'v> {
-    pub(super) fn of(
-        name: &Name,
-        placeholder: &'v Placeholder,
-        details: &'v PlaceholderDetails,
-        blueprint: Option<&Blueprint<'_>>,
-        waiting: Vec<&'v MemberDetails>,
-        view: &'v View,
-    ) -> Self {
+    /// Collects the requirements of a placeholder and of these pods of its group.
+    pub(super) fn of(state: &State<'v>, waiting: impl Iterator<Item = &'v MemberDetails>) -> Self {
+        let State { name, placeholder, details, view, .. } = state;
         let selector = details.node_selector.iter();
         let mounted: Vec<Name> = placeholder.mounted(name).collect();
-        let of_pod = |pod| joining(pod, &name.namespace, &mounted, view);
         // Its members get the room that it reserves.
-        let room = placeholder.plan.as_ref().and_then(|plan| plan.room.clone());
-        let requests = details.requests.beyond(&room.unwrap_or_default());
+        let room = state.plan().room.clone().unwrap_or_default();
+        let terms = state.desired.and_then(|desired| desired.blueprint.node_terms());
         let group = Group {
             placeholder: PodNeeds {
                 node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
-                node_terms: blueprint.and_then(Blueprint::node_terms).map(Cow::Owned),
+                node_terms: terms.map(Cow::Owned),
                 tolerations: &details.tolerations,
-                requests: Some(Cow::Owned(requests)),
+                requests: Some(Cow::Owned(details.requests.beyond(&room))),
             },
-            waiting: waiting.into_iter().map(of_pod).collect(),
+            waiting: waiting.map(|pod| joining(pod, &name.namespace, &mounted, view)).collect(),
             volumes: volumes::of_claims(&mounted, view),
         };
-        Self { group, mounted }
+        Self { view, group, mounted }
     }
 
     /// The cordon or taint with which a node refuses the placeholder.
@@ -85,45 +48,54 @@ impl<'v> Demand<'v> {
     }
 
     /// Returns true if the placeholder's node takes a waiting pod only with more capacity.
-    pub(super) fn lacks_capacity(&self, name: &str, view: &View) -> bool {
-        let obstacle =
-            Candidate::find(name, view).and_then(|candidate| self.group.obstacle(candidate, true));
+    pub(super) fn lacks_capacity(&self, node: &str) -> bool {
+        let candidate = Candidate::find(node, self.view);
+        let obstacle = candidate.and_then(|candidate| self.group.obstacle(candidate, true));
         obstacle.is_some_and(|obstacle| obstacle.is_lack_of_capacity())
     }
 
     /// The node of the placeholder; `None` if it could not keep the placeholder.
-    pub(super) fn host<'d>(&'d self, name: &'d str, view: &'d View) -> Option<Host<'d, 'v>> {
-        let candidate = Candidate::find(name, view)?;
-        let obstacle = self.group.placeholder_obstacle(candidate, true);
-        obstacle.is_none().then_some(Host { demand: self, candidate })
+    pub(super) fn host(&self, node: &'v str) -> Option<Candidate<'v>> {
+        let candidate = Candidate::find(node, self.view)?;
+        self.group.placeholder_obstacle(candidate, true).is_none().then_some(candidate)
+    }
+
+    /// Returns true if the node of the placeholder could take this pod of the group, if some obstacles do not count.
+    pub(super) fn joins(
+        &self,
+        host: Candidate<'_>,
+        (name, pod): (&Name, &MemberDetails),
+        is_ignored: fn(&Obstacle<'_>) -> bool,
+    ) -> bool {
+        let pod = joining(pod, &name.namespace, &self.mounted, self.view);
+        self.group.join_obstacle(&pod, host, true).is_none_or(|found| is_ignored(&found))
     }
 
     /// Whether a node could take the placeholder, whichever pods wait for it.
-    pub(super) fn takes_placeholder(&self, name: &str, view: &View) -> bool {
-        Candidate::find(name, view)
+    pub(super) fn takes_placeholder(&self, node: &str) -> bool {
+        Candidate::find(node, self.view)
             .is_some_and(|candidate| self.group.placeholder_obstacle(candidate, false).is_none())
     }
 
     /// Describes the nodes that can mount each volume. `None`: every node can mount all of them.
-    pub(super) fn reach(&self, view: &View) -> Option<String> {
-        self.group.volumes.describe_reach(view)
+    pub(super) fn reach(&self) -> Option<String> {
+        self.group.volumes.describe_reach(self.view)
     }
 
     /// Describes the volumes of the group and of a waiting pod that has further ones, if no node can
     /// mount all of them. `pin_to` checks those of the group alone.
-    pub(super) fn unreachable(&self, view: &View) -> Option<String> {
+    pub(super) fn unreachable(&self) -> Option<String> {
         let with = |pod: &Joining<'v>| -> Volumes<'v> {
             self.group.volumes.iter().chain(pod.volumes.iter()).cloned().collect()
         };
-        let is_apart = |volumes: &Volumes<'_>| !volumes.reach_a_node(view);
         let with_further = self.group.waiting.iter().filter(|pod| !pod.volumes.is_empty());
-        let volumes = with_further.map(with).find(is_apart)?;
-        volumes.describe_reach(view)
+        let volumes = with_further.map(with).find(|volumes| !volumes.reach_a_node(self.view))?;
+        volumes.describe_reach(self.view)
     }
 
     /// Describes the volumes that only `node` can mount. `None`: another node can mount all of them.
-    pub(super) fn pin_to(&self, node: &str, view: &View) -> Option<String> {
-        self.group.volumes.pin_to(node, view).map(|pin| pin.to_string())
+    pub(super) fn pin_to(&self, node: &str) -> Option<String> {
+        self.group.volumes.pin_to(node, self.view).map(|pin| pin.to_string())
     }
 }
 

@@ -74,8 +74,6 @@ pub(crate) enum Next {
     Recreate {
         /// Why it leaves its node; `None` if it has none.
         why: Option<Trouble>,
-        /// Whether to delete without waiting for the kubelet, which may never report the end.
-        is_forced: bool,
     },
     /// Let the pod request this in addition to what it keeps.
     Resize(Resources),
@@ -118,6 +116,13 @@ pub(crate) enum Trouble {
     /// Members have been unschedulable on this node for longer than the grace period, or its template reserves more
     /// room than this node had.
     Full(Box<str>),
+}
+
+impl Trouble {
+    /// Returns true if its kubelet may never report the end of a pod.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, Self::Deleted(_) | Self::NotReady(_))
+    }
 }
 
 impl fmt::Display for Trouble {

@@ -295,6 +295,7 @@ pub(super) enum Hold {
 
 /// A placeholder with its members.
 pub(super) struct State<'v> {
+    pub(super) view: &'v View,
     pub(super) name: &'v Name,
     pub(super) placeholder: &'v Placeholder,
     pub(super) details: &'v PlaceholderDetails,
@@ -341,22 +342,22 @@ impl<'v> State<'v> {
         let pod = view.placeholder_pod(name);
         let hold = if has_foreign { Hold::Foreign } else { Hold::Members };
         let mut state =
-            Self { name, placeholder, details, pod, run, desired, running, waiting, hold };
+            Self { view, name, placeholder, details, pod, run, desired, running, waiting, hold };
         if state.nodes().next().is_some() {
-            state.hold = if state.is_on_closed_nodes(view) { Hold::Closed } else { Hold::Members };
+            state.hold = if state.is_on_closed_nodes() { Hold::Closed } else { Hold::Members };
         }
         state
     }
 
     /// Whether a native group's members run on nodes of which one takes no new pods, and none takes
     /// the placeholder.
-    fn is_on_closed_nodes(&self, view: &'v View) -> bool {
-        let is_open = |node: &str| is_open(node, &self.details.tolerations, view);
+    fn is_on_closed_nodes(&self) -> bool {
+        let is_open = |node: &str| is_open(node, &self.details.tolerations, self.view);
         if self.placeholder.group.is_none() || self.nodes().all(is_open) {
             return false;
         }
-        let demand = self.demand(view, None);
-        let takes = |node: &str| self.plan().allows(node) && demand.takes_placeholder(node, view);
+        let demand = self.demand();
+        let takes = |node: &str| self.plan().allows(node) && demand.takes_placeholder(node);
         !self.nodes().any(takes)
     }
 
@@ -422,11 +423,10 @@ impl<'v> State<'v> {
     }
 
     /// The requirements of the placeholder and of the waiting members that can follow it.
-    pub(super) fn demand(&self, view: &'v View, desired: Option<&Desired<'_>>) -> Demand<'v> {
-        let waiting = self.waiting.iter().filter(|(name, member)| can_follow(name, member, view));
-        let waiting = waiting.filter_map(|(_, member)| member.details.as_deref()).collect();
-        let blueprint = desired.map(|desired| &desired.blueprint);
-        Demand::of(self.name, self.placeholder, self.details, blueprint, waiting, view)
+    pub(super) fn demand(&self) -> Demand<'v> {
+        let follow = |of: &&(&Name, &Member)| can_follow(of.0, of.1, self.view);
+        let waiting = self.waiting.iter().filter(follow);
+        Demand::of(self, waiting.filter_map(|(_, member)| member.details.as_deref()))
     }
 
     /// The waiting members that require a node by name, each with that node.

@@ -1,20 +1,19 @@
 //! Steps for the members of a placeholder.
 
-use std::cell::LazyCell;
-
 use k8s_openapi::jiff::Timestamp;
 
+use super::on_node::Placed;
 use super::{Decider, Step};
 use crate::systems::coschedule::groups::{self, Membership};
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
-use crate::systems::coschedule::reconcile::demand::{Demand, bound_by_name};
+use crate::systems::coschedule::reconcile::demand::bound_by_name;
 use crate::systems::coschedule::reconcile::reason;
 use crate::systems::coschedule::reconcile::state::{
     PATIENCE, can_follow, is_placed, recreating_task_run,
 };
 use crate::systems::wake;
-use crate::view::{Name, Resources};
+use crate::view::Name;
 
 impl<'v> Decider<'_, 'v> {
     /// Recreates waiting members that now belong to another group of their run. When they were
@@ -70,40 +69,26 @@ impl<'v> Decider<'_, 'v> {
 
     /// Lets waiting members run on the placeholder's node: removes gates, and wakes members that the
     /// scheduler refused. A member that does not follow the placeholder by pod affinity requires the node
-    /// from then on, so the node must be eligible for it. The placeholder should reserve `room`. Returns whether a gate
-    /// is removed.
-    pub(super) fn admit_and_wake(
-        &mut self,
-        pod: &PlaceholderPod,
-        node: &str,
-        demand: &Demand<'v>,
-        room: Option<&Resources>,
-    ) -> bool {
+    /// from then on, so the node must be eligible for it. Returns whether a gate is removed.
+    pub(super) fn admit_and_wake(&mut self, placed: &Placed<'_>) -> bool {
         let state = self.state;
-        let host = LazyCell::new(|| demand.host(node, self.facts.view));
-        let lets_in = |pod: &MemberDetails, namespace: &str| {
-            host.as_ref().is_some_and(|host| host.lets_in(pod, namespace))
-        };
         let mut admits = false;
         for &(name, member) in &state.waiting {
             let gated = member.details.as_deref().filter(|details| details.gate.is_some());
             let Some(details) = gated else { continue };
-            let has_room = lets_in(details, &name.namespace);
-            let mut is_handing_over =
-                || room.is_some_and(|room| self.is_handing_over(pod, member, has_room, room));
-            if (has_room || details.follows) && !is_handing_over() {
-                let node = (!details.follows).then(|| node.into());
+            let has_room = placed.lets_in(name, details);
+            if (has_room || details.follows) && !self.is_handing_over(placed, member, has_room) {
+                let node = (!details.follows).then(|| placed.node.into());
                 self.step(name, member, Step::Admit(node));
                 admits = true;
             }
         }
-        for (name, member, details, since) in state.unschedulable(pod.scheduled_since) {
+        for (name, member, details, since) in state.unschedulable(placed.pod.scheduled_since) {
             // A wake-up helps only a member that fits here.
-            let is_bound_elsewhere = bound_by_name(details).is_some_and(|bound| bound != node);
-            if is_bound_elsewhere || !lets_in(details, &name.namespace) {
-                continue;
+            let is_bound_elsewhere = bound_by_name(details).is_some_and(|on| on != placed.node);
+            if !is_bound_elsewhere && placed.lets_in(name, details) {
+                self.wake_member(name, member, details, since);
             }
-            self.wake_member(name, member, details, since);
         }
         admits
     }
@@ -124,26 +109,17 @@ impl<'v> Decider<'_, 'v> {
     }
 
     /// Since when the first of the members waits that have waited longer than the grace period.
-    pub(super) fn first_overdue(
-        &mut self,
-        pod: &PlaceholderPod,
-        node: &str,
-        demand: &Demand<'v>,
-    ) -> Option<Timestamp> {
-        let view = self.facts.view;
-        let placed = pod.scheduled_since;
-        let host = LazyCell::new(|| demand.host(node, view));
-        let unschedulable = self
-            .state
-            .unschedulable(placed)
-            .filter(|(name, member, ..)| can_follow(name, member, view))
+    pub(super) fn first_overdue(&mut self, placed: &Placed<'_>) -> Option<Timestamp> {
+        let (state, scheduled) = (self.state, placed.pod.scheduled_since);
+        let unschedulable = state
+            .unschedulable(scheduled)
+            .filter(|(name, member, ..)| can_follow(name, member, state.view))
             .map(|(.., since)| since);
         // The scheduler does not report on gated pods.
-        let gated = self.state.waiting.iter().filter_map(|(name, member)| {
+        let gated = state.waiting.iter().filter_map(|(name, member)| {
             let details = member.details.as_deref().filter(|details| details.gate.is_some())?;
-            let is_let_in = details.follows
-                || host.as_ref().is_some_and(|host| host.lets_in(details, &name.namespace));
-            member.identity.created.max(placed).filter(|_| !is_let_in)
+            let is_let_in = details.follows || placed.lets_in(name, details);
+            member.identity.created.max(scheduled).filter(|_| !is_let_in)
         });
         let since = unschedulable.chain(gated).min()?;
         self.elapsed_or_recheck(since, self.facts.grace()).then_some(since)

@@ -3,59 +3,78 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Decider, Next, Step, Trouble};
-use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::pod_plan::MOST_AVOIDED;
 use crate::systems::coschedule::reconcile::Why;
 use crate::systems::coschedule::reconcile::demand::Demand;
 use crate::systems::coschedule::reconcile::state::recreating_task_run;
+use crate::systems::fit::Candidate;
 use crate::view::{Name, NodeDetails, Resources};
 
 /// How many grace periods a placeholder stays on a node that refuses its members for a reason other than its
 /// size, once it has tried as many nodes as it can avoid.
 const REST: i32 = 10;
 
+/// The pod of a placeholder on its node.
+pub(super) struct Placed<'v> {
+    pub(super) pod: &'v PlaceholderPod,
+    pub(super) node: &'v str,
+    demand: Demand<'v>,
+    /// The node, if members wait and it can keep the placeholder.
+    host: Option<Candidate<'v>>,
+    /// The room that the pod reserves.
+    pub(super) held: Resources,
+    /// The room that it should reserve. `None`: it has limits, so that it cannot be changed.
+    pub(super) room: Option<Resources>,
+}
+
+impl Placed<'_> {
+    /// Returns true if the node could take this pod of the group.
+    pub(super) fn lets_in(&self, name: &Name, pod: &MemberDetails) -> bool {
+        self.host.is_some_and(|host| self.demand.joins(host, (name, pod), |_| false))
+    }
+
+    /// Returns true if the node could take this pod of the group once it has capacity.
+    pub(super) fn suits(&self, name: &Name, pod: &MemberDetails) -> bool {
+        let joins = |host| self.demand.joins(host, (name, pod), |of| of.is_lack_of_capacity());
+        self.host.is_some_and(joins)
+    }
+}
+
 impl<'v> Decider<'_, 'v> {
     /// The pod is bound to a node.
-    pub(super) fn on_node(&mut self, pod: &PlaceholderPod, node: &str) -> Next {
-        let (state, view) = (self.state, self.facts.view);
-        let demand = state.demand(view, state.desired);
-        let known = view.node(node).and_then(|node| node.details.as_deref());
+    pub(super) fn on_node(&mut self, pod: &'v PlaceholderPod, node: &'v str) -> Next {
+        let (state, demand) = (self.state, self.state.demand());
+        let host = if state.waiting.is_empty() { None } else { demand.host(node) };
+        let held = pod.room_in(&pod.requests, &self.facts.kept);
+        let mut placed = Placed { pod, node, demand, host, held, room: None };
+        let known = state.view.node(node).and_then(|node| node.details.as_deref());
         let Some(details) = known.filter(|known| known.ready) else {
-            return self.on_lost_node(pod, node, &demand);
+            return self.on_lost_node(&placed, known);
         };
         if pod.identity.deleting {
             return Next::Nothing;
         }
-        let room = self.room_on_node(pod, node, details);
-        match self.on_ready_node(pod, node, details, &demand, room.as_ref()) {
-            Next::Nothing => room
-                .and_then(|room| self.adjust_room(pod, node, &demand, &room))
-                .unwrap_or_default(),
+        placed.room = self.room_on_node(&placed, details);
+        match self.on_ready_node(&placed, details) {
+            Next::Nothing => self.adjust_room(&placed).unwrap_or_default(),
             next => next,
         }
     }
 
-    /// The pod is bound to a node that is Ready, and should reserve `room` there.
-    fn on_ready_node(
-        &mut self,
-        pod: &PlaceholderPod,
-        node: &str,
-        details: &NodeDetails,
-        demand: &Demand<'v>,
-        room: Option<&Resources>,
-    ) -> Next {
-        let (state, view) = (self.state, self.facts.view);
+    /// The pod is bound to a node that is Ready.
+    fn on_ready_node(&mut self, placed: &Placed<'_>, details: &NodeDetails) -> Next {
+        let (state, Placed { pod, node, demand, .. }) = (self.state, placed);
         // The members run on another node: the pod was deleted while they ran, or the scheduler first
         // chose their node for it, and then another because a claim changed before it was bound. It
         // does not follow members that are all being deleted: the group's next pods can be here.
         let has_stable = state.running.iter().any(|(_, member)| !member.identity.deleting);
-        let apart = state.only_node().filter(|members| *members != node && has_stable);
-        if let Some(members) = apart.filter(|members| demand.takes_placeholder(members, view)) {
-            let next = self.rewrite(Some(members));
+        let apart = state.only_node().filter(|members| members != node && has_stable);
+        if let Some(members) = apart.filter(|members| demand.takes_placeholder(members)) {
             let why = Some(Trouble::Apart(members.into()));
-            let recreate = state.desired.map(|_| Next::Recreate { why, is_forced: false });
-            return next.or(recreate).unwrap_or_default();
+            let recreate = state.desired.map(|_| Next::Recreate { why });
+            return self.rewrite(Some(members)).or(recreate).unwrap_or_default();
         }
         if let Some(next) = self.stay(pod, node) {
             return next;
@@ -64,29 +83,28 @@ impl<'v> Decider<'_, 'v> {
         let is_outdated = pod.plan != state.placeholder.plan;
         let claims = pod.plan.as_ref().map(|plan| &plan.claims);
         let trouble = if let Some(bar) = demand.barred_by(details) {
-            Trouble::Barred(node.into(), bar.to_string())
+            Trouble::Barred((*node).into(), bar.to_string())
         } else if let Some(Some(other)) = follow
-            && *other != *node
+            && *other != **node
         {
             Trouble::Follows(other)
         } else if is_outdated && claims != Some(&state.plan().claims) {
             Trouble::OtherClaims
         } else if is_outdated && state.plan().is_to_leave(pod.plan.as_deref(), node) {
-            Trouble::Full(node.into())
+            Trouble::Full((*node).into())
         } else {
-            let made = room.and_then(|room| self.make_room(pod, node, demand, room));
+            let made = self.make_room(placed);
             if let Some(next @ (Next::Rewrite(_) | Next::Recreate { .. })) = made {
                 return next;
             }
             // While members are admitted or get room, the others wait.
-            let admits = self.admit_and_wake(pod, node, demand, room);
+            let admits = self.admit_and_wake(placed);
             let is_overdue = !admits && made.is_none();
-            let since = is_overdue.then(|| self.first_overdue(pod, node, demand)).flatten();
-            return since
-                .map_or(Next::Nothing, |since| self.leave_full_node(pod, node, since, demand));
+            let since = is_overdue.then(|| self.first_overdue(placed)).flatten();
+            return since.map_or(Next::Nothing, |since| self.leave_full_node(placed, since));
         };
         let may_wait = matches!(trouble, Trouble::Full(_) | Trouble::OtherClaims);
-        if may_wait && !state.running.is_empty() && self.admit_and_wake(pod, node, demand, room) {
+        if may_wait && !state.running.is_empty() && self.admit_and_wake(placed) {
             return Next::Nothing;
         }
         if let Some(next) = self.keep_on_node(node, &trouble) {
@@ -95,16 +113,14 @@ impl<'v> Decider<'_, 'v> {
         let changed = match &trouble {
             Trouble::Follows(other) => self.rewrite(Some(other)),
             Trouble::Barred(..) => {
-                if let Some(pin) = demand.pin_to(node, view) {
+                if let Some(pin) = demand.pin_to(node) {
                     return self.wait(Why::Pinned(trouble, pin));
                 }
                 self.rewrite(None)
             }
             _ => None,
         };
-        changed
-            .or_else(|| self.recreate_members_bound_to(pod, node))
-            .unwrap_or(Next::Recreate { why: Some(trouble), is_forced: false })
+        changed.unwrap_or_else(|| self.leave(placed, trouble))
     }
 
     /// A template sends the pod away because no waiting member fits on its node. If one was bound there all the
@@ -115,8 +131,7 @@ impl<'v> Decider<'_, 'v> {
         let has_member = self.state.nodes().any(|of| of == node);
         let is_sent_away =
             own.claims == plan.claims && own.allows(node) && plan.is_to_leave(Some(own), node);
-        let back = || self.rewrite_with(own.only.as_deref(), own.avoid.clone(), own.room.clone());
-        (has_member && is_sent_away).then(back)?
+        (has_member && is_sent_away).then(|| self.rewrite_to(own.clone()))?
     }
 
     /// Keeps the pod on its node in spite of `trouble` while members or followers run there; else
@@ -136,47 +151,40 @@ impl<'v> Decider<'_, 'v> {
         self.drop_hold()
     }
 
-    /// Recreates the members that wait for this node by name, before the placeholder leaves it: they
+    /// Lets the placeholder leave its node. The members that wait for this node by name are recreated before: they
     /// could run there afterwards, apart from their group. The template is changed first, so that new
     /// pods do not require the node again.
-    fn recreate_members_bound_to(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
-        let (state, view) = (self.state, self.facts.view);
-        let bound: Vec<_> = state
-            .bound_by_name()
-            .filter(|(name, member, bound)| {
-                *bound == node && recreating_task_run(name, member, view).is_some()
-            })
-            .collect();
-        state.desired.filter(|_| !bound.is_empty())?;
+    fn leave(&mut self, placed: &Placed<'_>, trouble: Trouble) -> Next {
+        let (state, Placed { pod, node, .. }) = (self.state, placed);
+        let recreates = |name, member| recreating_task_run(name, member, state.view).is_some();
+        let is_bound = |of: &(_, _, &str)| of.2 == *node && recreates(of.0, of.1);
+        let mut bound = state.bound_by_name().filter(is_bound).peekable();
+        if state.desired.is_none() || bound.peek().is_none() {
+            return Next::Recreate { why: Some(trouble) };
+        }
         if !state.plan().is_to_leave(pod.plan.as_deref(), node)
             && let Some(next) = self.rewrite_avoiding(node)
         {
-            return Some(next);
+            return next;
         }
         for (name, member, _) in bound {
             let why = format!("it requires node {node}, which its group leaves");
             self.step(name, member, Step::Release(why));
         }
-        Some(Next::Nothing)
+        Next::Nothing
     }
 
     /// The pod is bound to a node that was deleted or is NotReady.
-    pub(super) fn on_lost_node(
-        &mut self,
-        pod: &PlaceholderPod,
-        node: &str,
-        demand: &Demand<'v>,
-    ) -> Next {
-        let (state, view) = (self.state, self.facts.view);
-        let known = view.node(node).and_then(|node| node.details.as_deref());
+    fn on_lost_node(&mut self, placed: &Placed<'_>, known: Option<&NodeDetails>) -> Next {
+        let (state, Placed { pod, node, demand, .. }) = (self.state, placed);
         let trouble = match known {
-            Some(_) => Trouble::NotReady(node.into()),
-            None => Trouble::Deleted(node.into()),
+            Some(_) => Trouble::NotReady((*node).into()),
+            None => Trouble::Deleted((*node).into()),
         };
         if state.keeps(node) {
             return self.wait_for_members(node, &trouble.to_string());
         }
-        if let Some(pin) = known.and_then(|_| demand.pin_to(node, view)) {
+        if let Some(pin) = known.and_then(|_| demand.pin_to(node)) {
             return self.wait(Why::Pinned(trouble, pin));
         }
         // A pod that tolerates the taints of a NotReady node can be bound to it again.
@@ -184,9 +192,10 @@ impl<'v> Decider<'_, 'v> {
         if comes_back {
             let follows = state.desired.map(|desired| self.follow(desired));
             let takes = |(other, _): (&str, _)| {
-                other != node && view.is_node_ready(other) && demand.takes_placeholder(other, view)
+                other != *node && state.view.is_node_ready(other) && demand.takes_placeholder(other)
             };
-            if follows.is_none_or(|of| of == Some(Some(node.into()))) || !view.nodes().any(takes) {
+            let is_here = follows.is_none_or(|of| of == Some(Some((*node).into())));
+            if is_here || !state.view.nodes().any(takes) {
                 return self.wait(Why::NoOtherNode(trouble));
             }
             if let Some(next) = self.rewrite_avoiding(node) {
@@ -197,27 +206,19 @@ impl<'v> Decider<'_, 'v> {
                 return Next::Nothing;
             }
         }
-        let first = self.drop_hold().or_else(|| self.recreate_members_bound_to(pod, node));
-        first.unwrap_or(Next::Recreate { why: Some(trouble), is_forced: true })
+        self.drop_hold().unwrap_or_else(|| self.leave(placed, trouble))
     }
 
     /// Waiting members do not fit on the placeholder's node: writes what they need into the template, so that the
     /// next decision recreates the pod. A full node then excludes itself; other nodes are preferred if its size
     /// is not the reason.
-    pub(super) fn leave_full_node(
-        &mut self,
-        pod: &PlaceholderPod,
-        node: &str,
-        since: Timestamp,
-        demand: &Demand<'v>,
-    ) -> Next {
-        let (state, view) = (self.state, self.facts.view);
-        let trouble = Trouble::Full(node.into());
+    fn leave_full_node(&mut self, placed: &Placed<'_>, since: Timestamp) -> Next {
+        let (state, Placed { pod, node, demand, .. }) = (self.state, placed);
+        let trouble = Trouble::Full((*node).into());
         if let Some(next) = self.keep_on_node(node, &trouble) {
             return next;
         }
-        let pin = demand.pin_to(node, view).or_else(|| demand.unreachable(view));
-        if let Some(pin) = pin {
+        if let Some(pin) = demand.pin_to(node).or_else(|| demand.unreachable()) {
             return self.wait(Why::Pinned(trouble, pin));
         }
         if state.desired.is_none() {
@@ -233,7 +234,7 @@ impl<'v> Decider<'_, 'v> {
             return Next::Nothing;
         }
         let plan = state.plan();
-        if !self.has_given_up() && demand.lacks_capacity(node, view) {
+        if !self.has_given_up() && demand.lacks_capacity(node) {
             let is_larger = |next: &Next| matches!(next, Next::Rewrite(plan) if plan.is_to_leave(pod.plan.as_deref(), node));
             if let Some(next) = self.rewrite(None).filter(is_larger) {
                 return next;
@@ -241,15 +242,13 @@ impl<'v> Decider<'_, 'v> {
         } else {
             self.wait_unschedulable(node);
             let is_tried =
-                plan.avoid.len() == MOST_AVOIDED || plan.avoid.iter().any(|of| **of == *node);
+                plan.avoid.len() == MOST_AVOIDED || plan.avoid.iter().any(|of| **of == **node);
             let placed = pod.scheduled_since.unwrap_or(since);
             if is_tried && !self.elapsed_or_recheck(placed, times(REST)) {
                 return Next::Nothing;
             }
         }
-        self.rewrite_avoiding(node)
-            .or_else(|| self.recreate_members_bound_to(pod, node))
-            .unwrap_or(Next::Recreate { why: Some(trouble), is_forced: false })
+        self.rewrite_avoiding(node).unwrap_or_else(|| self.leave(placed, trouble))
     }
 
     fn wait_unschedulable(&mut self, node: &str) -> Next {

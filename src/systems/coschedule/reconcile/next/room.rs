@@ -13,17 +13,17 @@
 //! the others.
 //!
 //! Requests for other resources than cpu and memory, as devices, cannot be changed in place. So the placeholder is
-//! created
-//! again on its node without that when the first member waits that requests the same.
+//! created again
+//! on its node without that when the first member waits that requests the same.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::on_node::Placed;
 use super::{Decider, Next, Step};
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::Reserve;
-use crate::systems::coschedule::reconcile::demand::Demand;
 use crate::systems::coschedule::reconcile::desired::Desired;
 use crate::systems::coschedule::reconcile::state::{Facts, can_follow};
 use crate::view::{Name, NodeDetails, Resources};
@@ -68,7 +68,7 @@ pub(in super::super) fn needed(
     (!room.is_zero()).then_some(room)
 }
 
-impl<'v> Decider<'_, 'v> {
+impl Decider<'_, '_> {
     /// Returns true if the template reserves nothing on its nodes, because a quota leaves no room there or the node
     /// does not release it.
     pub(super) fn has_given_up(&self) -> bool {
@@ -99,27 +99,21 @@ impl<'v> Decider<'_, 'v> {
         let [needed, reserved] = [&room, &plan.room].map(|of| of.clone().unwrap_or_default());
         let is_due = !reserved.covers(&needed) || pod.unschedulable.is_some();
         let is_new = is_due && room != plan.room;
-        is_new.then(|| self.rewrite_with(plan.only.as_deref(), plan.avoid.clone(), room))?
+        is_new.then(|| self.rewrite_to(PodPlan { room, ..plan.clone() }))?
     }
 
-    /// Creates a pod again on its node if it holds more than `room` and cannot give that up while it exists.
+    /// Creates a pod again on its node if it holds more room than it should and cannot give that up while it exists.
     /// [`Next::Nothing`]: it is giving it up to members that wait.
-    pub(super) fn make_room(
-        &mut self,
-        pod: &PlaceholderPod,
-        node: &str,
-        demand: &Demand<'v>,
-        room: &Resources,
-    ) -> Option<Next> {
-        let state = self.state;
-        let held = pod.room_in(&pod.requests, &self.facts.kept);
+    pub(super) fn make_room(&mut self, placed: &Placed<'_>) -> Option<Next> {
+        let (state, Placed { pod, node, held, .. }) = (self.state, placed);
+        let room = placed.room.as_ref()?;
         let mut rest = Some(Resources::default());
         if !pod.is_fixed && room.other != held.other {
             rest = Some(room.clone()).filter(|room| !room.is_zero());
         } else if !pod.is_fixed {
             let kept_out = state.kept_out_since(pod.scheduled_since);
-            let since = kept_out.filter(|_| !room.covers(&held))?;
-            let was_changed = pod.plan.as_ref().is_some_and(|of| of.room.as_ref() != Some(&held));
+            let since = kept_out.filter(|_| !room.covers(held))?;
+            let was_changed = pod.plan.as_ref().is_some_and(|of| of.room.as_ref() != Some(held));
             if was_changed || !self.elapsed_or_recheck(since, RELEASE) {
                 return Some(Next::Nothing);
             }
@@ -127,53 +121,44 @@ impl<'v> Decider<'_, 'v> {
         if !state.running.is_empty() {
             return None;
         }
-        self.nominate(node, demand);
+        self.nominate(placed);
+        let only = Some((*node).into());
         let is_ready = || pod.plan != state.placeholder.plan;
-        let recreate = || is_ready().then_some(Next::Recreate { why: None, is_forced: false });
-        let avoid = state.plan().avoid.clone();
-        self.rewrite_with(Some(node), avoid, rest).or_else(recreate)
+        self.rewrite_to(PodPlan { only, room: rest, ..state.plan().clone() })
+            .or_else(|| is_ready().then_some(Next::Recreate { why: None }))
     }
 
-    /// Lets a pod on a node request `room`, as far as it can while it exists.
-    pub(super) fn adjust_room(
-        &mut self,
-        pod: &PlaceholderPod,
-        node: &str,
-        demand: &Demand<'v>,
-        room: &Resources,
-    ) -> Option<Next> {
-        if pod.is_fixed {
+    /// Lets a pod on a node request the room that it should reserve, as far as it can while it exists.
+    pub(super) fn adjust_room(&mut self, placed: &Placed<'_>) -> Option<Next> {
+        let Placed { pod, held, .. } = placed;
+        let room = placed.room.as_ref().filter(|_| !pod.is_fixed)?;
+        let is_held_back = !room.covers(&pod.room_in(&pod.counted, &self.facts.kept));
+        if is_held_back && self.nominate(placed) {
             return None;
         }
-        let is_nominated = !room.covers(&pod.room_in(&pod.counted, &self.facts.kept))
-            && self.nominate(node, demand);
-        let held = pod.room_in(&pod.requests, &self.facts.kept);
         let room = Resources { other: held.other.clone(), ..*room };
-        (room != held && !is_nominated).then_some(Next::Resize(room))
+        (room != *held).then_some(Next::Resize(room))
     }
 
     /// Lets the scheduler keep room on a node for the members that are gated or that it has refused, until their
     /// placeholder has given up its own: a pod of others that has waited for longer would get it. An attempt to
     /// schedule a member that fails meanwhile ends that. Returns true if it is new for one of them.
-    fn nominate(&mut self, node: &str, demand: &Demand<'v>) -> bool {
-        let Some(host) = demand.host(node, self.facts.view) else { return false };
-        let is_new = |namespace: &str, details: &MemberDetails| {
+    fn nominate(&mut self, placed: &Placed<'_>) -> bool {
+        let is_new = |name: &Name, details: &MemberDetails| {
             let is_kept_out = match details.gate {
-                Some(_) => !host.lets_in(details, namespace),
+                Some(_) => !placed.lets_in(name, details),
                 None => details.unschedulable.is_some(),
             };
             is_kept_out
-                && details.nominated.as_deref() != Some(node)
-                && host.suits(details, namespace)
+                && details.nominated.as_deref() != Some(placed.node)
+                && placed.suits(name, details)
         };
-        let is_of_new = |(name, member): &&(&Name, &Member)| {
-            member.details.as_deref().is_some_and(|details| is_new(&name.namespace, details))
-        };
-        let new: Vec<_> = self.state.waiting.iter().filter(is_of_new).collect();
-        for &&(name, member) in &new {
-            self.step(name, member, Step::Nominate(Some(node.into())));
+        let mut waiting = self.state.waiting.clone();
+        waiting.retain(|(name, of)| of.details.as_deref().is_some_and(|of| is_new(name, of)));
+        for &(name, member) in &waiting {
+            self.step(name, member, Step::Nominate(Some(placed.node.into())));
         }
-        !new.is_empty()
+        !waiting.is_empty()
     }
 
     /// Gives up the room that the scheduler keeps for members elsewhere than on the node of their placeholder, or on
@@ -190,15 +175,15 @@ impl<'v> Decider<'_, 'v> {
     }
 
     /// Returns true while a member stays behind its gate, because the node has not yet given up what the placeholder
-    /// holds for it beyond `room`. The scheduler, which knows only what the kubelet has reported, would refuse the
+    /// holds for it beyond its room. The scheduler, which knows only what the kubelet has reported, would refuse the
     /// member; or the kubelet would, and that ends it.
     pub(super) fn is_handing_over(
         &mut self,
-        pod: &PlaceholderPod,
+        placed: &Placed<'_>,
         member: &Member,
         has_room: bool,
-        room: &Resources,
     ) -> bool {
+        let (pod, Some(room)) = (placed.pod, &placed.room) else { return false };
         let has_given_up =
             pod.is_seen && (has_room || room.covers(&pod.room_in(&pod.counted, &self.facts.kept)));
         let since = member.identity.created.max(pod.scheduled_since);
@@ -208,8 +193,7 @@ impl<'v> Decider<'_, 'v> {
     /// The room that a pod on a node should reserve. `None`: it has limits, so that it cannot be changed.
     pub(super) fn room_on_node(
         &mut self,
-        pod: &PlaceholderPod,
-        node: &str,
+        Placed { pod, node, held, .. }: &Placed<'_>,
         details: &NodeDetails,
     ) -> Option<Resources> {
         let (state, facts) = (self.state, self.facts);
@@ -235,8 +219,7 @@ impl<'v> Decider<'_, 'v> {
             let since = member.details.as_ref().and_then(|details| details.scheduled_since);
             may_grow &= since.is_none_or(|since| self.elapsed_or_recheck(since, SETTLED));
         }
-        let held = pod.room_in(&pod.requests, &self.facts.kept);
-        let (left, fits) = (held.beyond(&waiting.beyond(&free)), free.plus(&held));
+        let (left, fits) = (held.beyond(&waiting.beyond(&free)), free.plus(held));
         let amount = |of: fn(&Resources) -> i64| {
             // Where a node can give more at once, the kubelet does, and refuses a pod that the scheduler has bound
             // there in the same moment: that pod fails. Where it cannot, it does when another pod has ended, and
@@ -249,7 +232,7 @@ impl<'v> Decider<'_, 'v> {
         Some(Resources {
             milli_cpu: amount(|of| of.milli_cpu),
             memory: amount(|of| of.memory),
-            other: if is_needed { Box::default() } else { held.other },
+            other: if is_needed { Box::default() } else { held.other.clone() },
         })
     }
 
@@ -257,20 +240,6 @@ impl<'v> Decider<'_, 'v> {
     pub(super) fn give_up_room(&self) -> Option<Next> {
         let plan = self.state.plan();
         plan.room.as_ref().filter(|room| !room.is_zero())?;
-        let none = Some(Resources::default());
-        self.rewrite_with(plan.only.as_deref(), plan.avoid.clone(), none)
-    }
-
-    /// Changes nodes and room of the template; `None` if it has these already.
-    pub(super) fn rewrite_with(
-        &self,
-        only: Option<&str>,
-        avoid: Vec<Box<str>>,
-        room: Option<Resources>,
-    ) -> Option<Next> {
-        let plan = self.state.plan();
-        let (only, held) = (only.map(Into::into), self.state.should_be_held());
-        let new = PodPlan { only, avoid, held, claims: plan.claims.clone(), room };
-        (self.state.desired.is_some() && new != *plan).then_some(Next::Rewrite(new))
+        self.rewrite_to(PodPlan { room: Some(Resources::default()), ..plan.clone() })
     }
 }

@@ -14,18 +14,25 @@ impl<'v> Decider<'_, 'v> {
     /// Changes the template so that the pod must be on the node `only`, if given, and so that it reserves what the
     /// group needs now; `None` if nothing changes.
     pub(super) fn rewrite(&self, only: Option<&str>) -> Option<Next> {
-        self.rewrite_with(only, self.state.plan().avoid.clone(), self.room(only))
+        let (only_node, room) = (only.map(Into::into), self.room(only));
+        self.rewrite_to(PodPlan { only: only_node, room, ..self.state.plan().clone() })
     }
 
     /// The same, for a pod that leaves `node` and goes to another one if possible.
     pub(super) fn rewrite_avoiding(&self, node: &str) -> Option<Next> {
-        self.rewrite_with(None, self.state.plan().avoiding(node), self.room(None))
+        let (plan, room) = (self.state.plan(), self.room(None));
+        self.rewrite_to(PodPlan { only: None, avoid: plan.avoiding(node), room, ..plan.clone() })
     }
 
     /// Drops the hold of a template that holds the pod to pods that it should leave.
     pub(super) fn drop_hold(&self) -> Option<Next> {
-        let is_due = self.state.must_drop_hold() && self.state.desired.is_some();
-        is_due.then(|| Next::Rewrite(PodPlan { held: false, ..self.state.plan().clone() }))
+        self.state.must_drop_hold().then(|| self.rewrite_to(self.state.plan().clone()))?
+    }
+
+    /// Changes the template to this plan, held to the members if it should be; `None` if it is so already.
+    pub(super) fn rewrite_to(&self, plan: PodPlan) -> Option<Next> {
+        let new = PodPlan { held: self.state.should_be_held(), ..plan };
+        (self.state.desired.is_some() && new != *self.state.plan()).then_some(Next::Rewrite(new))
     }
 
     /// Writes a plan into a template without one, and restores a missing hold.

@@ -116,7 +116,7 @@ impl<'v> Decider<'_, 'v> {
             return next;
         }
         if pod.plan != state.placeholder.plan {
-            return Next::Recreate { why: None, is_forced: false };
+            return Next::Recreate { why: None };
         }
         let Some(unschedulable) = &pod.unschedulable else { return Next::Nothing };
         let held = state.plan().held.then(|| self.held_without_node(pod, unschedulable)).flatten();
@@ -128,8 +128,7 @@ impl<'v> Decider<'_, 'v> {
         }
         if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) {
             let mut message = unschedulable.message.trim_end_matches('.').to_owned();
-            let view = self.facts.view;
-            if let Some(reach) = state.demand(view, state.desired).reach(view) {
+            if let Some(reach) = state.demand().reach() {
                 message = format!("{reach}; the scheduler says: {message}");
             }
             let room = state.plan().room.clone().unwrap_or_default();
@@ -153,8 +152,8 @@ impl<'v> Decider<'_, 'v> {
         let Some(first) = state.nodes().next() else { return self.wake(pod, unschedulable) };
         // Waiting members were refused there, but the running ones were not.
         let is_kept_out = |node: &&str| !state.plan().allows(node);
-        if let (Some(node), Some(desired)) = (state.only_node().filter(is_kept_out), state.desired)
-            && state.demand(self.facts.view, Some(desired)).takes_placeholder(node, self.facts.view)
+        if let Some(node) = state.only_node().filter(is_kept_out)
+            && state.demand().takes_placeholder(node)
             && let Some(next) = self.rewrite(Some(node))
         {
             return Some(next);

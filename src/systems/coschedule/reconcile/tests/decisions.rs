@@ -23,9 +23,9 @@ fn shown(Explained { next, waits, members, .. }: &Explained) -> String {
         Next::Rewrite(plan) => format!("rewrite {}", plan.text()),
         Next::Wake => "wake".to_owned(),
         Next::StepAside => "step aside".to_owned(),
-        Next::Recreate { why: None, .. } => "recreate".to_owned(),
-        Next::Recreate { why: Some(why), is_forced } => {
-            format!("{}: {why}", if *is_forced { "force" } else { "recreate" })
+        Next::Recreate { why: None } => "recreate".to_owned(),
+        Next::Recreate { why: Some(why) } => {
+            format!("{}: {why}", if why.is_lost() { "force" } else { "recreate" })
         }
     };
     waits.iter().for_each(|why| shown += &format!("; {}", why.reason()));
