@@ -33,17 +33,14 @@ pub const SERVED_RUN: &str = "coschedule.stowplan.dev/pipelinerun";
 /// The label of a native group's placeholder and of its pod, for people: the name of the group.
 pub const SERVED_GROUP: &str = "coschedule.stowplan.dev/group-name";
 
-/// The annotation of a placeholder whose StatefulSet cannot create a pod: new members do not wait
-/// for it.
+/// The annotation of a placeholder that has no pod, so that new members do not wait for it: `true` if its StatefulSet
+/// cannot create one; if it has stepped aside for its run's pods, because a ResourceQuota has no room for both, since
+/// when, in seconds since 1970.
 pub const FAILED: &str = "stowplan.dev/placeholder-failed";
 
 /// The annotation of a placeholder without a pod: since when, in seconds since 1970. Rarely
 /// written: the StatefulSet controller replaces a deleted pod within moments.
 pub const MISSING_SINCE: &str = "stowplan.dev/missing-since";
-
-/// The annotation of a placeholder that has stepped aside for its run's pods, because a ResourceQuota
-/// has no room for both: since when, in seconds since 1970.
-pub const ASIDE_SINCE: &str = "stowplan.dev/aside-since";
 
 /// The annotation of a native group's placeholder without members: since when, in seconds since
 /// 1970.

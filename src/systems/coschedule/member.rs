@@ -404,34 +404,24 @@ impl PodRequest<'_> {
             Binding::Node => true,
             Binding::Auto => stays(),
         };
+        let pod = self.view.placeholder_pod(placeholder);
+        let kept = self.policy.coschedule.placeholder.requests.amounts();
+        let holds_room = pod.is_some_and(|pod| !pod.room_in(&pod.requests, &kept).is_zero());
         // The scheduler would refuse it while the placeholder holds its room, and then try it again only after a
         // pause. Only a controller removes the gate.
-        let is_kept_out = self.view.controller_present() && self.holds_room(placeholder);
+        let is_kept_out = self.view.controller_present() && holds_room;
         if !by_node {
             // The scheduler binds a member beside a placeholder that it has only assumed on a node: it
             // would be alone there if that fails.
             let is_gated = current.is_none() && self.view.controller_present() || is_kept_out;
             return Way::Term { term, is_gated };
         }
-        let is_usable = |node: &&str| {
-            !is_kept_out && self.is_eligible(node) && !self.is_left(placeholder, node)
-        };
-        current.filter(is_usable).map_or(Way::Gate, Way::Node)
-    }
-
-    /// Returns true if a placeholder requests more than it keeps when its group needs no room.
-    fn holds_room(&self, placeholder: &Name) -> bool {
-        let kept = self.policy.coschedule.placeholder.requests.amounts();
-        let pod = self.view.placeholder_pod(placeholder);
-        pod.is_some_and(|pod| !pod.room_in(&pod.requests, &kept).is_zero())
-    }
-
-    /// Whether a placeholder is about to leave its node. A pod that requires the node could run there
-    /// afterwards, apart from its group.
-    fn is_left(&self, placeholder: &Name, node: &str) -> bool {
         let template = self.view.placeholder(placeholder).and_then(|of| of.plan.as_deref());
-        let pod = self.view.placeholder_pod(placeholder).and_then(|of| of.plan.as_deref());
-        template.is_some_and(|template| template.is_to_leave(pod, node))
+        let plan = pod.and_then(|of| of.plan.as_deref());
+        // Once the placeholder leaves its node, a pod that requires it could run there, apart from its group.
+        let stays = |node: &str| !template.is_some_and(|of| of.is_to_leave(plan, node));
+        let is_usable = |node: &&str| !is_kept_out && self.is_eligible(node) && stays(node);
+        current.filter(is_usable).map_or(Way::Gate, Way::Node)
     }
 
     /// The label by which a pod asks for a virtual node: in its node selector, in its required node terms, or on itself.

@@ -8,8 +8,11 @@
 //! deleted. The hold is a required pod affinity to the pods of the group. The placeholder's pod is one of
 //! them, so that it may run on any node while it is the only one.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::groups::Group;
 use super::keys::{
@@ -27,7 +30,8 @@ use crate::systems::pause::{self, KEEPS_NODE};
 use crate::view::{Name, Owner, Resources};
 
 /// The fields of a pod template that are copied to the placeholder.
-const COPIED: [&str; 3] = ["tolerations", "imagePullSecrets", "priorityClassName"];
+const COPIED: [&str; 5] =
+    ["tolerations", "imagePullSecrets", "priorityClassName", "nodeSelector", "securityContext"];
 
 /// The parts of a placeholder that do not change while it exists.
 #[derive(Clone, Debug)]
@@ -40,14 +44,12 @@ pub(crate) struct Blueprint<'v> {
     /// The claims that its StatefulSet creates: the name of the run's claim, and Tekton's template.
     pub templates: Vec<(String, &'v Value)>,
     /// The pod template of the run; for a native group the node requirements of its oldest member.
-    pub template: Option<&'v Value>,
+    pub template: Option<Cow<'v, Value>>,
     pub service_account: Option<&'v str>,
     /// The node selector; empty: that of the template.
     pub node_selector: &'v [(Box<str>, Box<str>)],
-    /// Whether no other placeholder may be on its node; else that is only preferred.
-    pub isolated: bool,
-    /// Whether that applies to the placeholders of the namespace, or of the cluster.
-    pub isolation_scope: IsolationScope,
+    /// The placeholders that may not be on its node: those of the namespace, or of the cluster.
+    pub isolation: Option<IsolationScope>,
     /// Whether autoscalers leave the node of its pod alone at first.
     pub keeps_node: bool,
 }
@@ -92,9 +94,7 @@ impl Blueprint<'_> {
         }
         let mut pod_labels = labels.clone();
         pod_labels[MEMBER] = json!(name);
-        // `json!` copies the values that it is given, so the large ones are moved in afterwards.
-        let mut metadata = json!({"name": name, "namespace": namespace});
-        metadata["labels"] = labels;
+        let mut metadata = json!({"name": name, "namespace": namespace, "labels": labels});
         match &self.cause {
             Cause::Run { owner, group, mode } => {
                 metadata["annotations"] =
@@ -103,94 +103,74 @@ impl Blueprint<'_> {
                 // It must not delay the deletion of its run.
                 owner["blockOwnerDeletion"] = json!(false);
                 owner["controller"] = json!(true);
-                metadata["ownerReferences"] = vec![owner].into();
+                metadata["ownerReferences"] = json!([owner]);
             }
             Cause::Native(group) => metadata["annotations"] = json!({GROUP: group}),
         }
-        let mut document = json!({
+        let mut annotations = json!({PLAN: plan.text()});
+        for (key, value) in KEEPS_NODE.into_iter().filter(|_| self.keeps_node) {
+            annotations[key] = json!(value);
+        }
+        json!({
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
+            "metadata": metadata,
             "spec": {
                 "replicas": 1,
                 "serviceName": "",
                 "podManagementPolicy": "Parallel",
                 "updateStrategy": {"type": "OnDelete"},
-                "template": {"metadata": {"annotations": {PLAN: plan.text()}}},
+                "selector": {"matchLabels": selector},
+                "template": {
+                    "metadata": {"annotations": annotations, "labels": pod_labels},
+                    "spec": self.pod(plan, policy),
+                },
+                "volumeClaimTemplates": self.claim_templates(),
             },
-        });
-        if self.keeps_node {
-            for (key, value) in KEEPS_NODE {
-                document["spec"]["template"]["metadata"]["annotations"][key] = json!(value);
-            }
-        }
-        document["metadata"] = metadata;
-        let spec = &mut document["spec"];
-        spec["selector"]["matchLabels"] = selector;
-        spec["template"]["metadata"]["labels"] = pod_labels;
-        spec["template"]["spec"] = self.pod(plan, policy);
-        spec["volumeClaimTemplates"] = self.claim_templates().into();
-        document
+        })
     }
 
     fn pod(&self, plan: &PodPlan, policy: &PlaceholderPolicy) -> Value {
-        let template = self.template.and_then(Value::as_object);
-        let copied = |key: &str| template.and_then(|template| template.get(key)).cloned();
-        let mut pod = Map::new();
+        let mut pod = json!({
+            "volumes": volumes(&plan.claims),
+            "affinity": self.affinity(plan),
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "terminationGracePeriodSeconds": 1,
+        });
         for key in COPIED {
-            pod.extend(copied(key).map(|value| (key.to_owned(), value)));
+            let own = self.template.as_ref().and_then(|template| template.get(key));
+            own.filter(|own| !own.is_null()).into_iter().for_each(|own| pod[key] = own.clone());
         }
-        let class = &policy.priority_class_name;
-        if !class.is_empty() {
-            pod.entry("priorityClassName").or_insert_with(|| json!(class));
+        if !policy.priority_class_name.is_empty() && pod["priorityClassName"].is_null() {
+            pod["priorityClassName"] = json!(policy.priority_class_name);
         }
-        let node_selector = match self.node_selector.is_empty() {
-            true => copied("nodeSelector").unwrap_or_default(),
-            false => self
-                .node_selector
-                .iter()
-                .map(|(key, value)| (String::from(&**key), json!(value)))
-                .collect::<Map<_, _>>()
-                .into(),
-        };
-        let windows = node_selector["kubernetes.io/os"] == "windows";
-        if !node_selector.is_null() {
-            pod.insert("nodeSelector".to_owned(), node_selector);
+        if !self.node_selector.is_empty() {
+            let labels = self.node_selector.iter();
+            let labels: BTreeMap<_, _> = labels.map(|(key, value)| (key, value)).collect();
+            pod["nodeSelector"] = json!(labels);
         }
-        let security = copied("securityContext");
-        let user = security.as_ref().and_then(|security| security["runAsUser"].as_i64());
-        pod.extend(security.map(|security| ("securityContext".to_owned(), security)));
         if let Some(account) = self.service_account {
-            pod.insert("serviceAccountName".to_owned(), json!(account));
+            pod["serviceAccountName"] = json!(account);
         }
+        let is_windows = pod["nodeSelector"]["kubernetes.io/os"] == "windows";
         // The run's volumes or the cluster may need the run's own user. Root is not allowed.
-        let has_user = user.is_some_and(|user| user != 0);
-        let mut container = pause::container(COMPONENT_VALUE, &policy.image, windows, has_user);
+        let has_user = pod["securityContext"]["runAsUser"].as_i64().is_some_and(|user| user != 0);
+        let mut container = pause::container(COMPONENT_VALUE, &policy.image, is_windows, has_user);
         container["resources"] = resources(plan.room.as_ref(), &policy.requests);
-        container["volumeMounts"] = mounts(&plan.claims, &self.template_names()).into();
-        for (key, value) in [
-            ("containers", vec![container].into()),
-            ("volumes", volumes(&plan.claims).into()),
-            ("affinity", self.affinity(plan)),
-            ("automountServiceAccountToken", false.into()),
-            ("enableServiceLinks", false.into()),
-            ("terminationGracePeriodSeconds", 1.into()),
-        ] {
-            pod.insert(key.to_owned(), value);
-        }
-        pod.into()
-    }
-
-    fn template_names(&self) -> Vec<String> {
-        self.templates.iter().map(|(claim, _)| super::keys::template(claim)).collect()
+        let templates = self.templates.iter().map(|(claim, _)| super::keys::template(claim));
+        container["volumeMounts"] = json!(mounts(&plan.claims, &templates.collect::<Vec<_>>()));
+        pod["containers"] = json!([container]);
+        pod
     }
 
     fn claim_templates(&self) -> Vec<Value> {
         let templates = self.templates.iter().map(|(claim, template)| {
-            let text = |key: &str| template["metadata"][key].as_object().cloned();
-            let mut labels = text("labels").unwrap_or_default();
+            let map = |key: &str| template["metadata"][key].as_object().cloned();
+            let [mut labels, mut annotations] =
+                ["labels", "annotations"].map(|key| map(key).unwrap_or_default());
             labels.insert(PLACEHOLDER.to_owned(), json!(*self.name.name));
             let mut metadata = json!({"name": super::keys::template(claim), "labels": labels});
-            let mut annotations = text("annotations").unwrap_or_default();
             if let Cause::Run { owner, mode, .. } = &self.cause {
                 // Without `blockOwnerDeletion`: the StatefulSet controller may not set it.
                 metadata["ownerReferences"] = json!([reference(owner)]);
@@ -198,9 +178,7 @@ impl Blueprint<'_> {
                 // placeholder does not exist, and the effective mode may have changed.
                 annotations.insert(MODE.to_owned(), json!(mode::word(*mode)));
             }
-            if !annotations.is_empty() {
-                metadata["annotations"] = annotations.into();
-            }
+            metadata["annotations"] = json!(annotations);
             json!({"metadata": metadata, "spec": template["spec"]})
         });
         templates.collect()
@@ -209,7 +187,7 @@ impl Blueprint<'_> {
     /// The required node terms of the template, without those of a plan. `None` without valid ones.
     #[must_use]
     pub(crate) fn node_terms(&self) -> Option<Vec<NodeSelectorTerm>> {
-        let affinity = &self.template?["affinity"]["nodeAffinity"];
+        let affinity = &self.template.as_ref()?["affinity"]["nodeAffinity"];
         let terms = affinity[REQUIRED]["nodeSelectorTerms"].as_array()?;
         let terms = serde_json::from_value(Value::Array(terms.clone())).ok();
         terms.filter(|terms: &Vec<_>| !terms.is_empty())
@@ -220,21 +198,20 @@ impl Blueprint<'_> {
     /// all of its required terms itself. Members of such a run require the placeholder's node by name.
     #[must_use]
     pub(crate) fn can_be_held(&self) -> bool {
-        let affinity = self.template.map(|template| &template["affinity"]["podAffinity"][REQUIRED]);
+        let template = self.template.as_ref();
+        let affinity = template.map(|template| &template["affinity"]["podAffinity"][REQUIRED]);
         affinity.is_none_or(|own| own.is_null() || own.as_array().is_some_and(Vec::is_empty))
     }
 
     /// The affinity: the terms of the template, then those of the plan.
     #[must_use]
     pub(crate) fn affinity(&self, plan: &PodPlan) -> Value {
-        let own = self.template.map(|template| template["affinity"].clone());
-        let mut affinity = match own {
-            Some(Value::Object(affinity)) => Value::Object(affinity),
-            _ => json!({}),
-        };
+        let own = self.template.as_ref().map(|template| &template["affinity"]);
+        let own = own.filter(|affinity| affinity.is_object());
+        let mut affinity = own.cloned().unwrap_or_else(|| json!({}));
         // No preference for nodes without others: an autoscaler would make a node for each placeholder. What
         // they request spreads them.
-        if self.isolated {
+        if let Some(scope) = self.isolation {
             // Members that run without the placeholder have its labels.
             let own = json!({"key": INSTANCE, "operator": "NotIn", "values": [*self.name.name]});
             let mut others = json!({
@@ -244,7 +221,7 @@ impl Blueprint<'_> {
                 },
                 "topologyKey": HOSTNAME,
             });
-            if self.isolation_scope == IsolationScope::Cluster {
+            if scope == IsolationScope::Cluster {
                 others["namespaceSelector"] = json!({});
             }
             append(&mut affinity["podAntiAffinity"], REQUIRED, others);

@@ -20,7 +20,7 @@ use crate::kubernetes::{is_finished, node_name};
 use crate::systems::check::words::{SEE_CONTROLLER, scheduler};
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::coschedule::groups::Group;
-use crate::systems::coschedule::keys::ASIDE_SINCE;
+use crate::systems::coschedule::keys::FAILED;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::{FIRST, Placeholder};
 use crate::systems::coschedule::pod_plan::PodPlan;
@@ -116,7 +116,7 @@ impl<'c> Facts<'c> {
         diagnosis.autoscaler = self.pod.and_then(|pod| self.cluster.autoscaler(pod));
         diagnosis.placed.extend(self.node().map(|node| format!("node {node}")));
         let details = self.made.and_then(|made| made.details.as_deref());
-        if let Some(since) = details.and_then(|details| read_time(details, ASIDE_SINCE)) {
+        if let Some(since) = details.and_then(|details| read_time(details, FAILED)) {
             diagnosis.decided.push(format!(
                 "it stepped aside at {since}, because a ResourceQuota had no room for a pod of the run beside it: later pods of the group run beside those that run"
             ));

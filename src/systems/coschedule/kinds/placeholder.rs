@@ -74,8 +74,6 @@ pub(crate) struct PlaceholderDetails {
     pub replicas: Option<i32>,
     /// Whether its pod template has annotations: a patch adds one, or else the whole map.
     pub has_annotations: bool,
-    /// The same of labels.
-    pub has_labels: bool,
 }
 
 impl Placeholder {
@@ -125,7 +123,6 @@ impl Placeholder {
                 replicas: spec.and_then(|spec| spec.replicas),
                 has_annotations: pod_metadata
                     .is_some_and(|metadata| metadata.annotations.is_some()),
-                has_labels: pod_metadata.is_some_and(|metadata| metadata.labels.is_some()),
             })
         });
         let plan = pod_metadata.and_then(|metadata| PodPlan::read(metadata, own_name));

@@ -17,11 +17,10 @@ fn blueprint(template: Option<&Value>) -> Blueprint<'_> {
         },
         claims: vec!["a", "b"],
         templates: Vec::new(),
-        template,
+        template: template.map(Cow::Borrowed),
         service_account: None,
         node_selector: &[],
-        isolated: false,
-        isolation_scope: IsolationScope::Cluster,
+        isolation: None,
         keeps_node: true,
     }
 }
@@ -88,7 +87,8 @@ fn the_templates_affinity_is_kept_and_comes_first() {
     let affinity = blueprint(Some(&template)).affinity(&PodPlan::default());
     assert_eq!(affinity["nodeAffinity"], node);
     assert_eq!(affinity["podAntiAffinity"], template["affinity"]["podAntiAffinity"]);
-    let isolated = Blueprint { isolated: true, ..blueprint(Some(&template)) };
+    let isolated =
+        Blueprint { isolation: Some(IsolationScope::Cluster), ..blueprint(Some(&template)) };
     let list = isolated.affinity(&PodPlan::default())["podAntiAffinity"][REQUIRED].take();
     assert_eq!((list.as_array().unwrap().len(), &list[0]), (2, &required));
 }

@@ -1,6 +1,6 @@
 //! Turns decisions into the actions of a plan, without deciding anything.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
@@ -9,9 +9,7 @@ use serde_json::json;
 use super::next::{Decision, Next, Step, Trouble};
 use super::state::{Facts, State};
 use super::{Why, reason};
-use crate::systems::coschedule::keys::{
-    ASIDE_SINCE, FAILED, IDLE_SINCE, MEMBER, MISSING_SINCE, PLAN,
-};
+use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MEMBER, MISSING_SINCE, PLAN};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderPod};
@@ -28,7 +26,7 @@ use crate::view::resource::{POD, Resource};
 use crate::view::{Name, View};
 
 /// The annotations whose values are times.
-const TIMES: &[&str] = &[ASIDE_SINCE, IDLE_SINCE, MISSING_SINCE];
+const TIMES: &[&str] = &[FAILED, IDLE_SINCE, MISSING_SINCE];
 
 /// A plan that is being built.
 pub(super) struct PlanBuilder<'t, 'v> {
@@ -36,13 +34,13 @@ pub(super) struct PlanBuilder<'t, 'v> {
     plan: Plan,
     /// The objects that already have an action.
     taken: HashSet<Target>,
-    /// Events about objects, in the order in which they are reported.
-    events: Vec<(Target, Event)>,
+    /// Events about objects, those of one in the order in which they are reported.
+    events: BTreeMap<Target, Vec<Event>>,
 }
 
 impl<'t, 'v> PlanBuilder<'t, 'v> {
     pub(super) fn new(facts: &'t Facts<'v>) -> Self {
-        Self { facts, plan: Plan::default(), taken: HashSet::new(), events: Vec::new() }
+        Self { facts, plan: Plan::default(), taken: HashSet::new(), events: BTreeMap::new() }
     }
 
     pub(super) fn view(&self) -> &'v View {
@@ -78,7 +76,10 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
     }
 
     pub(super) fn report(&mut self, target: Target, event: Event) {
-        self.events.push((target, event));
+        let events = self.events.entry(target).or_default();
+        if !events.contains(&event) {
+            events.push(event);
+        }
     }
 
     /// Reports to waiting pods, their TaskRuns and their run why they wait.
@@ -96,23 +97,10 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
 
     /// The plan. Objects with events but without an action get an action without a write.
     pub(super) fn finish(self) -> Plan {
-        let Self { mut plan, taken, mut events, .. } = self;
-        events.retain(|(target, _)| !taken.contains(target));
-        // Stable: the events about one object stay in their order.
-        events.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let written = plan.actions.len();
-        for (target, event) in events {
-            match plan.actions[written..].last_mut() {
-                Some(action) if action.target == target => {
-                    if !action.events.contains(&event) {
-                        action.events.push(event);
-                    }
-                }
-                _ => {
-                    let action = Action::new(target, Write::None, vec![event]);
-                    plan.actions.push(action.with_lasting(Why::REASONS));
-                }
-            }
+        let Self { mut plan, taken, events, .. } = self;
+        for (target, events) in events.into_iter().filter(|(target, _)| !taken.contains(target)) {
+            let action = Action::new(target, Write::None, events);
+            plan.actions.push(action.with_lasting(Why::REASONS));
         }
         plan
     }
@@ -182,19 +170,15 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
             }
             Next::StepAside => {
                 let now = self.facts.now.as_second().to_string();
-                let mut operations = annotate(placeholder, FAILED, "true".to_owned());
-                operations.push(add(&["metadata", "annotations", ASIDE_SINCE], now));
+                let mut operations = annotate(placeholder, FAILED, now);
                 operations.push(add(&["spec", "replicas"], 0));
                 self.change(name, placeholder, operations);
-                if let Some((run_name, run)) = state.run {
-                    let note = format!(
-                        "a ResourceQuota has no room for a pod of the run beside placeholder {}: the placeholder is deleted, and later pods of its group run beside those that run",
-                        name.name
-                    );
-                    let reason = reason::PLACEHOLDER_STEPPED_ASIDE;
-                    let target = Target::new(PIPELINE_RUN, run_name, &run.identity.uid);
-                    self.report(target, Event { warning: true, reason, note });
-                }
+                let note = format!(
+                    "a ResourceQuota has no room for a pod of the run beside placeholder {}: the placeholder is deleted, and later pods of its group run beside those that run",
+                    name.name
+                );
+                let reason = reason::PLACEHOLDER_STEPPED_ASIDE;
+                self.report_to_run(state, Event { warning: true, reason, note });
             }
             Next::Recreate { why } => {
                 let Some(pod) = state.pod else { return };
@@ -203,18 +187,23 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 let version = pod.node.is_none().then(|| pod.identity.resource_version.clone());
                 let write = Write::Delete { grace: is_forced.then_some(0), version };
                 self.write(POD, &state.pod_name(), &pod.identity.uid, write);
-                if let (Some(why), Some((run_name, run))) = (why, state.run) {
+                if let Some(why) = why {
                     let note = format!("placeholder {} leaves its node: {why}", name.name);
                     let reason = reason::PLACEHOLDER_MOVED;
-                    let run = Target::new(PIPELINE_RUN, run_name, &run.identity.uid);
-                    self.report(run, Event { warning: false, reason, note });
+                    self.report_to_run(state, Event { warning: false, reason, note });
                 }
             }
         }
         if let Some((keeps, pod)) = keeps_node.zip(state.pod) {
-            let write = Write::Patch(keep_node(pod, keeps));
-            self.write(POD, &state.pod_name(), &pod.identity.uid, write);
+            let operations = keep_node(pod, keeps);
+            if operations.len() > 1 {
+                self.write(POD, &state.pod_name(), &pod.identity.uid, Write::Patch(operations));
+            }
         }
+    }
+
+    fn report_to_run(&mut self, state: &State<'_>, event: Event) {
+        target_of_run(state.run).into_iter().for_each(|run| self.report(run, event.clone()));
     }
 
     fn carry_out_step(&mut self, name: &Name, member: &Member, step: Step) {
@@ -265,7 +254,8 @@ pub(super) fn annotate(
     }
 }
 
-/// The operations that let autoscalers leave a placeholder's pod and node alone, or no longer.
+/// The operations that let autoscalers leave a placeholder's pod and node alone, or no longer. Values that are not
+/// stowplan's stay.
 fn keep_node(pod: &PlaceholderPod, keeps: bool) -> Vec<PatchOperation> {
     let mut operations = vec![test_uid(&pod.identity.uid)];
     for (value, (key, own)) in pod.keeps_node.iter().zip(KEEPS_NODE) {
@@ -286,16 +276,15 @@ fn keep_node(pod: &PlaceholderPod, keeps: bool) -> Vec<PatchOperation> {
 fn template(state: &State<'_>, plan: &PodPlan, requests: &Requests) -> Vec<PatchOperation> {
     const TEMPLATE: [&str; 2] = ["spec", "template"];
     let at = |path: &[&str], value: serde_json::Value| add(&[&TEMPLATE[..], path].concat(), value);
-    let put = |map: &str, key: &str, value: &str, has_map: bool| match has_map {
-        true => at(&["metadata", map, key], json!(value)),
-        false => at(&["metadata", map], json!({key: value})),
-    };
-    let details = state.details;
     let templates = &state.placeholder.templates;
     let affinity = state.desired.map(|desired| desired.blueprint.affinity(plan));
     let mut operations = vec![
-        put("labels", MEMBER, &state.name.name, details.has_labels),
-        put("annotations", PLAN, &plan.text(), details.has_annotations),
+        // Its selector requires that it has labels.
+        at(&["metadata", "labels", MEMBER], json!(*state.name.name)),
+        match state.details.has_annotations {
+            true => at(&["metadata", "annotations", PLAN], json!(plan.text())),
+            false => at(&["metadata", "annotations"], json!({PLAN: plan.text()})),
+        },
         at(&["spec", "containers", "0", "resources"], resources(plan.room.as_ref(), requests)),
         at(&["spec", "volumes"], json!(volumes(&plan.claims))),
         at(&["spec", "containers", "0", "volumeMounts"], json!(mounts(&plan.claims, templates))),

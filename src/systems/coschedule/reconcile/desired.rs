@@ -1,5 +1,6 @@
 //! Computes the placeholders that should exist, from the active groups of runs and of pods.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::{Value, json};
@@ -34,7 +35,8 @@ pub(super) struct Sources<'v> {
     view: &'v View,
     policy: &'v Policy,
     runs: Vec<Run<'v>>,
-    natives: Vec<Native<'v>>,
+    /// The placeholders of native groups with an active pod, without their leaders.
+    natives: Vec<Desired<'v>>,
     pub(super) leaders: Leaders,
     /// The events about runs.
     pub(super) events: Vec<(Target, Event)>,
@@ -50,20 +52,8 @@ struct Run<'v> {
     has_started: bool,
 }
 
-/// A native group with an active pod.
-#[derive(Debug)]
-struct Native<'v> {
-    name: Name,
-    group: &'v str,
-    claims: Vec<&'v str>,
-    /// The node requirements of its oldest pod, as a pod template.
-    template: Value,
-    /// Whether all its pods end.
-    ends: bool,
-}
-
 /// A placeholder that should exist.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Desired<'s> {
     pub(super) blueprint: Blueprint<'s>,
     /// Whether it should be created now if it does not exist.
@@ -183,14 +173,25 @@ impl<'v> Sources<'v> {
             }
             claims.sort_unstable();
             claims.dedup();
-            let template = template_of(oldest);
             let ends = members.iter().all(|(_, member, _)| ends(member));
             if self.view.placeholder(&name).is_none() {
                 let since = oldest.identity.created;
                 let claims = claims.iter().map(|claim| (*claim).into()).collect();
                 live.push(LiveGroup::native(&name, group, claims, since));
             }
-            self.natives.push(Native { name, group, claims, template, ends });
+            let blueprint = Blueprint {
+                name,
+                cause: Cause::Native(group),
+                claims,
+                templates: Vec::new(),
+                template: Some(Cow::Owned(template_of(oldest))),
+                service_account: None,
+                node_selector: &[],
+                isolation: None,
+                keeps_node: ends && self.keeps_nodes(),
+            };
+            let (run, groups, leaders) = (None, None, Vec::new());
+            self.natives.push(Desired { blueprint, is_due: true, run, groups, leaders });
         }
     }
 
@@ -200,7 +201,10 @@ impl<'v> Sources<'v> {
             let groups = run.groups.groups.iter();
             groups.map(move |group| self.of_group(run, group))
         });
-        let natives = self.natives.iter().map(|native| self.of_native(native));
+        let natives = self.natives.iter().map(|native| {
+            let Blueprint { name, claims, .. } = &native.blueprint;
+            Desired { leaders: self.leaders.of_native(name, claims), ..native.clone() }
+        });
         of_runs.chain(natives).map(|desired| (desired.blueprint.name.clone(), desired)).collect()
     }
 
@@ -251,11 +255,10 @@ impl<'v> Sources<'v> {
                 cause: Cause::Run { owner, group, mode: run.groups.mode },
                 claims,
                 templates,
-                template: run.run.pod_template.as_deref(),
+                template: run.run.pod_template.as_deref().map(Cow::Borrowed),
                 service_account: run.run.service_account.as_deref(),
                 node_selector: &group.node_selector,
-                isolated: group.isolated,
-                isolation_scope: self.policy.coschedule.isolation_scope,
+                isolation: group.isolated.then_some(self.policy.coschedule.isolation_scope),
                 keeps_node: self.keeps_nodes(),
             },
             is_due: run.has_started,
@@ -267,27 +270,6 @@ impl<'v> Sources<'v> {
 
     fn keeps_nodes(&self) -> bool {
         !self.policy.coschedule.keep_node_for.length().is_zero()
-    }
-
-    fn of_native<'s>(&'s self, native: &'s Native<'v>) -> Desired<'s> {
-        Desired {
-            blueprint: Blueprint {
-                name: native.name.clone(),
-                cause: Cause::Native(native.group),
-                claims: native.claims.clone(),
-                templates: Vec::new(),
-                template: Some(&native.template),
-                service_account: None,
-                node_selector: &[],
-                isolated: false,
-                isolation_scope: self.policy.coschedule.isolation_scope,
-                keeps_node: native.ends && self.keeps_nodes(),
-            },
-            is_due: true,
-            run: None,
-            groups: None,
-            leaders: self.leaders.of_native(&native.name, &native.claims),
-        }
     }
 }
 

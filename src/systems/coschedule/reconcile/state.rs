@@ -11,7 +11,7 @@ use super::demand::{Demand, bound_by_name};
 use super::desired::{Desired, claims_on_one_node};
 use super::{Why, duration};
 use crate::systems::coschedule::family;
-use crate::systems::coschedule::keys::{ASIDE_SINCE, FAILED, IDLE_SINCE, MISSING_SINCE};
+use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
@@ -28,8 +28,11 @@ use crate::view::{Name, Resources, View};
 /// again by itself within ten seconds, and each wake-up is a write.
 pub(super) const PATIENCE: SignedDuration = SignedDuration::from_secs(12);
 
-/// Bound pods by namespace and claim. Each entry repeats the claim.
-type Users<'v> = HashMap<(&'v str, &'v str), Vec<(&'v Name, &'v Member, &'v str)>>;
+/// A bound pod, and one of its claims.
+type User<'v> = (&'v Name, &'v Member, &'v str);
+
+/// Bound pods by namespace and claim.
+type Users<'v> = HashMap<(&'v str, &'v str), Vec<User<'v>>>;
 
 /// The input of decisions besides the placeholder's own state.
 pub(super) struct Facts<'v> {
@@ -101,16 +104,18 @@ impl<'v> Facts<'v> {
         state: &State<'v>,
         node: &str,
     ) -> Option<(&'v Name, &'v str)> {
-        let users = self.users.get_or_init(|| users(self.view));
         let Name { namespace, name: own } = state.name;
-        let claims = state.placeholder.claims.iter();
-        let mut used = claims.filter_map(|claim| users.get(&(&**namespace, &**claim)));
-        used.find_map(|users| {
-            let is_other = |(_, member, _): &&(&Name, &Member, &str)| {
-                member.place() == Some(node) && member.placeholder.as_deref() != Some(&**own)
-            };
-            users.iter().find(is_other).map(|(name, _, claim)| (*name, *claim))
-        })
+        let mut users = state.placeholder.claims.iter().flat_map(|of| self.users(namespace, of));
+        let is_other = |(_, member, _): &&User<'_>| {
+            member.place() == Some(node) && member.placeholder.as_deref() != Some(&**own)
+        };
+        users.find(is_other).map(|(name, _, claim)| (*name, *claim))
+    }
+
+    /// The bound pods that use a claim which a single node mounts.
+    fn users<'s>(&'s self, namespace: &'s str, claim: &'s str) -> &'s [User<'v>] {
+        let users = self.users.get_or_init(|| users(self.view));
+        users.get(&(namespace, claim)).map_or(&[], Vec::as_slice)
     }
 
     /// The node on which a placeholder must be because of the groups that share claims with it: that of its
@@ -119,7 +124,7 @@ impl<'v> Facts<'v> {
     /// # Errors
     /// Why there is no such node now.
     pub(super) fn follow(&self, desired: &Desired<'_>) -> Result<Option<Box<str>>, Why> {
-        let is_isolated = desired.blueprint.isolated;
+        let is_isolated = desired.blueprint.isolation.is_some();
         let wait = |note: String| Err(Why::SharedClaim(note));
         let mut places: BTreeMap<&str, String> = BTreeMap::new();
         for leader in &desired.leaders {
@@ -171,11 +176,8 @@ impl<'v> Facts<'v> {
         let name = &desired.blueprint.name;
         let run = desired.run.map(|(_, run)| &*run.identity.uid);
         let claims = desired.blueprint.claims.iter();
-        let users = claims.filter_map(|claim| {
-            let users = self.users.get_or_init(|| users(self.view));
-            users.get(&(&*name.namespace, claim))
-        });
-        users.flatten().filter_map(move |(pod, member, claim)| {
+        let users = claims.flat_map(|claim| self.users(&name.namespace, claim));
+        users.filter_map(move |(pod, member, claim)| {
             let node = member.place()?;
             let is_member = member.placeholder.as_deref() == Some(&*name.name);
             let is_lost = || member.identity.deleting && is_lost(node, self.view);
@@ -233,7 +235,7 @@ impl<'v> Refused<'v> {
         }
         for (name, placeholder) in view.placeholders() {
             let details = placeholder.details.as_deref();
-            if let Some(aside) = details.and_then(|details| read_time(details, ASIDE_SINCE)) {
+            if let Some(aside) = details.and_then(|details| read_time(details, FAILED)) {
                 let last = refused.last_aside.entry(&name.namespace).or_insert(aside);
                 *last = aside.max(*last);
                 continue;

@@ -7,22 +7,15 @@ use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::reconcile::desired::ends;
 use crate::systems::coschedule::reconcile::duration;
-use crate::systems::pause::KEEPS_NODE;
 
 impl Decider<'_, '_> {
-    /// Decides whether the annotations of the placeholder's pod that autoscalers read change. Values that
-    /// are not stowplan's stay.
+    /// Decides whether the annotations of the placeholder's pod that autoscalers read should be there. `None`: they
+    /// are left as they are.
     pub(super) fn keep_node(&mut self) -> Option<bool> {
-        let state = self.state;
-        state.desired?;
+        self.state.desired?;
         // A pod without a plan may have no annotations, and is created again.
-        let pod = state.pod.filter(|pod| pod.place().is_some() && pod.plan.is_some())?;
-        let keeps = self.should_keep_node();
-        let is_to_change = |(value, (_, own)): (&Option<Box<str>>, (&str, &str))| match keeps {
-            true => value.is_none(),
-            false => value.as_deref() == Some(own),
-        };
-        pod.keeps_node.iter().zip(KEEPS_NODE).any(is_to_change).then_some(keeps)
+        self.state.pod.filter(|pod| pod.place().is_some() && pod.plan.is_some())?;
+        Some(self.should_keep_node())
     }
 
     /// Whether the group has work to do that ends, and has not waited for too long. Members that run for

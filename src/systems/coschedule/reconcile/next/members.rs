@@ -1,6 +1,6 @@
 //! Steps for the members of a placeholder.
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::on_node::Placed;
 use super::{Decider, Step};
@@ -101,11 +101,15 @@ impl<'v> Decider<'_, 'v> {
         details: &MemberDetails,
         since: Timestamp,
     ) {
-        let Some(due) = wake::due(since, details.woken, PATIENCE) else { return };
-        match due <= self.facts.now {
-            true => self.step(name, member, Step::Wake),
-            false => self.recheck_by(due),
+        if self.is_to_wake(since, details.woken) {
+            self.step(name, member, Step::Wake);
         }
+    }
+
+    /// Returns true if it is time to wake a pod that has been unschedulable since `since`, and was woken at `woken`.
+    pub(super) fn is_to_wake(&mut self, since: Timestamp, woken: Option<i64>) -> bool {
+        let due = wake::due(since, woken, PATIENCE);
+        due.is_some_and(|due| self.elapsed_or_recheck(due, SignedDuration::ZERO))
     }
 
     /// Since when the first of the members waits that have waited longer than the grace period.

@@ -7,9 +7,8 @@ use crate::policy::Repair;
 use crate::systems::coschedule::keys::{FAILED, MISSING_SINCE};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::kinds::unschedulable::Unschedulable;
-use crate::systems::coschedule::reconcile::state::{PATIENCE, read_time, recreating_task_run};
+use crate::systems::coschedule::reconcile::state::{read_time, recreating_task_run};
 use crate::systems::coschedule::reconcile::{Why, reason};
-use crate::systems::wake;
 
 /// The time that the StatefulSet controller gets to create a pod.
 const CREATION: SignedDuration = SignedDuration::from_secs(30);
@@ -98,14 +97,11 @@ impl<'v> Decider<'_, 'v> {
             return;
         }
         for (name, member, details, since) in state.unschedulable(None) {
-            let was_refused = details
-                .unschedulable
-                .as_ref()
-                .is_some_and(|it| it.message.contains(NO_AFFINITY_MATCH));
-            if !details.is_beside_others || !was_refused {
-                continue;
+            let message = details.unschedulable.as_ref().map(|it| &it.message);
+            let was_refused = message.is_some_and(|it| it.contains(NO_AFFINITY_MATCH));
+            if details.is_beside_others && was_refused {
+                self.wake_member(name, member, details, since);
             }
-            self.wake_member(name, member, details, since);
         }
     }
 
@@ -173,15 +169,8 @@ impl<'v> Decider<'_, 'v> {
         pod: &PlaceholderPod,
         unschedulable: &Unschedulable,
     ) -> Option<Next> {
-        if !unschedulable.message.contains(NO_AFFINITY_MATCH) {
-            return None;
-        }
-        let due = wake::due(unschedulable.since, pod.woken, PATIENCE)?;
-        if due > self.facts.now {
-            self.recheck_by(due);
-            return None;
-        }
-        Some(Next::Wake)
+        let was_refused = unschedulable.message.contains(NO_AFFINITY_MATCH);
+        (was_refused && self.is_to_wake(unschedulable.since, pod.woken)).then_some(Next::Wake)
     }
 
     /// Changes the template to one with which the pod could get a node: that of its leader, or any if that has

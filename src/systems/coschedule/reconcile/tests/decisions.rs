@@ -116,7 +116,7 @@ fn the_next_step_for_a_placeholder() {
             "it has stepped aside",
             |world| {
                 let since = json!(world.store.now.as_second().to_string());
-                mark(refuse(world).finish("a"), "stowplan.dev/aside-since", &since);
+                mark(refuse(world).finish("a"), keys::FAILED, &since);
                 change(world, json!({"spec": {"replicas": 0}}))
             },
             "nothing",
