@@ -102,9 +102,7 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
         let desired = desired.get(name);
         match gc::fate(name, placeholder, desired.is_some(), &facts) {
             Fate::Needed(run) => {
-                let details = placeholder.details.as_deref();
-                let state = details
-                    .map(|details| State::new(name, placeholder, details, run, desired, view));
+                let state = State::new(name, placeholder, run, desired, view);
                 if let Some(state) = state {
                     builder.carry_out(&state, next::decide(&state, &facts));
                 }
@@ -147,11 +145,10 @@ pub(crate) fn explain(
             ..Explained::default()
         });
     };
-    let details = known.details.as_deref()?;
     let Fate::Needed(run) = gc::fate(placeholder, known, desired.is_some(), &facts) else {
         return None;
     };
-    let state = State::new(placeholder, known, details, run, desired, view);
+    let state = State::new(placeholder, known, run, desired, view)?;
     let Decision { next, members, waits, .. } = next::decide(&state, &facts);
     Some(Explained {
         creates: false,

@@ -34,13 +34,21 @@ pub(super) struct PlanBuilder<'t, 'v> {
     plan: Plan,
     /// The objects that already have an action.
     taken: HashSet<Target>,
+    /// The namespaces in which a placeholder steps aside.
+    aside: HashSet<Box<str>>,
     /// Events about objects, those of one in the order in which they are reported.
     events: BTreeMap<Target, Vec<Event>>,
 }
 
 impl<'t, 'v> PlanBuilder<'t, 'v> {
     pub(super) fn new(facts: &'t Facts<'v>) -> Self {
-        Self { facts, plan: Plan::default(), taken: HashSet::new(), events: BTreeMap::new() }
+        Self {
+            facts,
+            plan: Plan::default(),
+            taken: HashSet::new(),
+            aside: HashSet::new(),
+            events: BTreeMap::new(),
+        }
     }
 
     pub(super) fn view(&self) -> &'v View {
@@ -168,6 +176,8 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 let now = self.facts.now;
                 self.act(wake::call(&pod_name, &pod.identity.uid, now, "placeholder"));
             }
+            // One in a plan: the next plan shows when it did.
+            Next::StepAside if !self.aside.insert(name.namespace.clone()) => {}
             Next::StepAside => {
                 let now = self.facts.now.as_second().to_string();
                 let mut operations = annotate(placeholder, FAILED, now);

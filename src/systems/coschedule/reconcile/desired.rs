@@ -1,7 +1,7 @@
 //! Computes the placeholders that should exist, from the active groups of runs and of pods.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -294,18 +294,15 @@ impl Desired<'_> {
             (member.finished || member.place().is_some()).then_some(&*task_run.uid)
         });
         let bound: HashSet<&str> = bound.collect();
-        let (mut known, mut pending) = (HashSet::new(), HashSet::new());
+        let mut begun: HashMap<&str, bool> = HashMap::new();
         for task_run in view.task_runs_of_run(namespace, &run.identity.uid) {
             let Some(task) = task_run.task.as_deref() else { continue };
-            known.insert(task);
-            if !task_run.done && !bound.contains(&*task_run.identity.uid) {
-                pending.insert(task);
-            }
+            let has_begun = task_run.done || bound.contains(&*task_run.identity.uid);
+            *begun.entry(task).or_insert(true) &= has_begun;
         }
         let tasks = pipeline.map(|pipeline| &*pipeline.tasks).unwrap_or_default().iter();
         let is_to_come = |task: &&PipelineTask| {
-            names.contains(&task.name)
-                && (!known.contains(&*task.name) || pending.contains(&*task.name))
+            names.contains(&task.name) && begun.get(&*task.name) != Some(&true)
         };
         let requested = tasks.filter(is_to_come).map(|task| {
             let own = run.task_overrides.iter().find(|of| of.task == task.name);

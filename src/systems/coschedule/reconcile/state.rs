@@ -2,7 +2,7 @@
 //! which of these keep it on its node.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -43,8 +43,8 @@ pub(super) struct Facts<'v> {
     pub(super) kept: Resources,
     /// The bound pods by claim, computed when first needed.
     users: OnceCell<Users<'v>>,
-    /// The TaskRuns that a quota refuses a pod, computed when first needed.
-    refused: OnceCell<Refused<'v>>,
+    /// The root runs of TaskRuns that a quota refuses a pod, by UID: the namespace, and since when.
+    refused: HashMap<&'v str, (&'v str, Timestamp)>,
     /// By node, the first placeholder there by name that has waiting members, computed when first
     /// needed.
     first_waiting: OnceCell<HashMap<&'v str, &'v Name>>,
@@ -58,7 +58,7 @@ impl<'v> Facts<'v> {
             now,
             kept: policy.coschedule.placeholder.requests.amounts(),
             users: OnceCell::new(),
-            refused: OnceCell::new(),
+            refused: refused(view),
             first_waiting: OnceCell::new(),
         }
     }
@@ -69,26 +69,18 @@ impl<'v> Facts<'v> {
 
     /// Since when a quota refuses a TaskRun of the root run with this UID its pod.
     pub(super) fn refused_since(&self, run: &str) -> Option<Timestamp> {
-        self.refused().since.get(run).copied()
-    }
-
-    /// Whether a placeholder is the first of its namespace, by name, that could step aside.
-    pub(super) fn is_first_refused(&self, placeholder: &Name) -> bool {
-        self.refused().first.get(&*placeholder.namespace) == Some(&placeholder)
-    }
-
-    /// When a placeholder of this namespace stepped aside last.
-    pub(super) fn last_aside(&self, namespace: &str) -> Option<Timestamp> {
-        self.refused().last_aside.get(namespace).copied()
+        self.refused.get(run).map(|(_, since)| *since)
     }
 
     /// Whether a quota refuses a pod of any run in this namespace.
     pub(super) fn has_refused(&self, namespace: &str) -> bool {
-        self.refused().namespaces.contains(namespace)
+        self.refused.values().any(|(of, _)| *of == namespace)
     }
 
-    fn refused(&self) -> &Refused<'v> {
-        self.refused.get_or_init(|| Refused::of(self.view))
+    /// When a placeholder of this namespace stepped aside last.
+    pub(super) fn last_aside(&self, namespace: &str) -> Option<Timestamp> {
+        let here = self.view.placeholders().filter(|(name, _)| *name.namespace == *namespace);
+        here.filter_map(|(_, of)| read_time(of.details.as_deref()?, FAILED)).max()
     }
 
     /// Whether a placeholder with waiting members is the first of these on its node, by name.
@@ -206,53 +198,16 @@ impl<'v> Facts<'v> {
     }
 }
 
-/// The TaskRuns that a quota refuses a pod, and the placeholders that could step aside for them.
-#[derive(Default)]
-struct Refused<'v> {
-    /// By the UID of the root run, since when.
-    since: HashMap<&'v str, Timestamp>,
-    /// Their namespaces.
-    namespaces: HashSet<&'v str>,
-    /// By namespace, the first placeholder of these runs without members.
-    first: HashMap<&'v str, &'v Name>,
-    /// By namespace, when a placeholder stepped aside last.
-    last_aside: HashMap<&'v str, Timestamp>,
-}
-
-impl<'v> Refused<'v> {
-    fn of(view: &'v View) -> Self {
-        let mut refused = Self::default();
-        for (name, task_run, _, root) in family::refused(view) {
-            let Some(since) = task_run.refused_since.filter(|_| !task_run.identity.deleting) else {
-                continue;
-            };
-            refused.namespaces.insert(&name.namespace);
-            let known = refused.since.entry(&root.identity.uid).or_insert(since);
-            *known = since.min(*known);
+/// The root runs of TaskRuns that a quota refuses a pod, by UID: the namespace, and since when.
+fn refused(view: &View) -> HashMap<&str, (&str, Timestamp)> {
+    let mut refused = HashMap::new();
+    for (name, task_run, _, root) in family::refused(view) {
+        if let Some(since) = task_run.refused_since.filter(|_| !task_run.identity.deleting) {
+            let known = refused.entry(&*root.identity.uid).or_insert((&*name.namespace, since));
+            known.1 = since.min(known.1);
         }
-        if refused.since.is_empty() {
-            return refused;
-        }
-        for (name, placeholder) in view.placeholders() {
-            let details = placeholder.details.as_deref();
-            if let Some(aside) = details.and_then(|details| read_time(details, FAILED)) {
-                let last = refused.last_aside.entry(&name.namespace).or_insert(aside);
-                *last = aside.max(*last);
-                continue;
-            }
-            let run = placeholder.run.as_ref().map(|run| &*run.uid);
-            let is_idle = view.members_of(name).all(|(_, member)| member.finished);
-            if is_idle
-                && placeholder.templates.is_empty()
-                && view.placeholder_pod(name).is_some()
-                && run.is_some_and(|run| refused.since.contains_key(run))
-            {
-                let first = refused.first.entry(&name.namespace).or_insert(name);
-                *first = (*first).min(name);
-            }
-        }
-        refused
     }
+    refused
 }
 
 /// By node, the first placeholder there by name that has waiting members.
@@ -318,14 +273,15 @@ static NO_PLAN: PodPlan =
     PodPlan { only: None, avoid: Vec::new(), held: false, claims: Vec::new(), room: None };
 
 impl<'v> State<'v> {
+    /// Returns the state of a placeholder; `None` if its details are not known.
     pub(super) fn new(
         name: &'v Name,
         placeholder: &'v Placeholder,
-        details: &'v PlaceholderDetails,
         run: Option<(&'v Name, &'v PipelineRun)>,
         desired: Option<&'v Desired<'v>>,
         view: &'v View,
-    ) -> Self {
+    ) -> Option<Self> {
+        let details = placeholder.details.as_deref()?;
         let (mut running, mut waiting) = (Vec::new(), Vec::new());
         let mut has_foreign = false;
         let run_uid = placeholder.run.as_ref().map(|run| &*run.uid);
@@ -348,7 +304,7 @@ impl<'v> State<'v> {
         if state.nodes().next().is_some() {
             state.hold = if state.is_on_closed_nodes() { Hold::Closed } else { Hold::Members };
         }
-        state
+        Some(state)
     }
 
     /// Whether a native group's members run on nodes of which one takes no new pods, and none takes

@@ -70,13 +70,13 @@ impl fmt::Display for Why {
                 formatter,
                 "StatefulSet {name} has no pod; a quota, Pod Security or a priority class that does not exist may be the cause, see its events (kubectl describe statefulset {name})"
             ),
-            Self::NotPlaced { placeholder, room, message } if room.is_zero() => {
-                write!(formatter, "placeholder {placeholder} has no node: {message}")
+            Self::NotPlaced { placeholder, room, message } => {
+                write!(formatter, "placeholder {placeholder}")?;
+                if !room.is_zero() {
+                    write!(formatter, ", which reserves {room} for its group,")?;
+                }
+                write!(formatter, " has no node: {message}")
             }
-            Self::NotPlaced { placeholder, room, message } => write!(
-                formatter,
-                "placeholder {placeholder}, which reserves {room} for its group, has no node: {message}"
-            ),
             Self::NoOtherNode(trouble) => {
                 write!(formatter, "{trouble}, and no other node is eligible for the placeholder")
             }

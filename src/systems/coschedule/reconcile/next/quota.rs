@@ -16,7 +16,7 @@ impl Decider<'_, '_> {
 
     /// Lets the placeholder step aside if a TaskRun of its run gets no pod because of a quota for longer
     /// than the grace period, and no member needs the placeholder: without it the pod may be created.
-    /// Of several in a namespace one steps aside in each grace period, because its room may be enough.
+    /// Of several in a namespace the first by name does in each grace period, because its room may be enough.
     ///
     /// A placeholder that creates claims stays: its members cannot run without them.
     pub(super) fn step_aside(&mut self) -> Option<Next> {
@@ -26,7 +26,7 @@ impl Decider<'_, '_> {
             || !state.placeholder.templates.is_empty();
         let run = state.placeholder.run.as_ref()?;
         let since = self.facts.refused_since(&run.uid)?;
-        if is_needed || state.pod.is_none() || !self.facts.is_first_refused(state.name) {
+        if is_needed || state.pod.is_none() {
             return None;
         }
         let since = self.facts.last_aside(&state.name.namespace).map_or(since, |it| it.max(since));

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{Decider, Next};
 use crate::systems::coschedule::keys::RECORD;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::placeholder::Placeholder;
 use crate::systems::coschedule::placeholder::Cause;
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::reconcile::desired::{Desired, is_on_one_node};
@@ -32,23 +33,18 @@ impl<'v> Decider<'_, 'v> {
     /// Changes the template to this plan, held to the members if it should be; `None` if it is so already.
     pub(super) fn rewrite_to(&self, plan: PodPlan) -> Option<Next> {
         let new = PodPlan { held: self.state.should_be_held(), ..plan };
-        (self.state.desired.is_some() && new != *self.state.plan()).then_some(Next::Rewrite(new))
+        let is_new = self.state.placeholder.plan.as_deref() != Some(&new);
+        (is_new && self.state.desired.is_some()).then_some(Next::Rewrite(new))
     }
 
     /// Writes a plan into a template without one, and restores a missing hold.
     pub(super) fn restore_plan(&self) -> Option<Next> {
-        let state = self.state;
-        let plan = match (&state.placeholder.plan, state.desired?) {
-            (Some(plan), _) => PodPlan { held: true, ..PodPlan::clone(plan) },
-            (None, desired) => PodPlan {
-                claims: state.placeholder.claims.to_vec(),
-                held: state.should_be_held(),
-                ..desired.blueprint.first_plan(None, None)
-            },
-        };
-        let is_missing = state.placeholder.plan.is_none();
-        let needs_hold = !state.plan().held && state.should_be_held();
-        (is_missing || needs_hold).then_some(Next::Rewrite(plan))
+        let Placeholder { plan, claims, .. } = self.state.placeholder;
+        match plan {
+            None => self.rewrite_to(PodPlan { claims: claims.to_vec(), ..PodPlan::default() }),
+            Some(plan) if !plan.held => self.rewrite_to(PodPlan::clone(plan)),
+            Some(_) => None,
+        }
     }
 
     /// Records the group of a placeholder without a valid record.
