@@ -63,8 +63,8 @@ struct Joined<'g> {
     /// The cause as it is shown to users.
     why: String,
     placeholder: &'g str,
-    /// Claims of the pod, each with the one that replaces it.
-    renamed: Vec<(String, String)>,
+    /// True if claims of the pod are replaced by those that the placeholder makes.
+    needs_claims: bool,
 }
 
 /// How a pod follows its placeholder.
@@ -91,12 +91,9 @@ impl PodRequest<'_> {
             match parse_group(pod.namespace, group) {
                 Ok(placeholder) => {
                     let renamed = task_run.map(|task_run| self.run_claims(&task_run));
-                    self.enter(&Joined {
-                        key: keys::GROUP,
-                        why: format!("coschedule-group={group}"),
-                        placeholder: &placeholder,
-                        renamed: renamed.unwrap_or_default(),
-                    });
+                    let (key, why) = (keys::GROUP, format!("coschedule-group={group}"));
+                    let needs_claims = self.rename(key, &why, renamed.unwrap_or_default());
+                    self.enter(&Joined { key, why, placeholder: &placeholder, needs_claims });
                 }
                 Err(finding) => self.outcome.findings.push(finding),
             }
@@ -151,14 +148,20 @@ impl PodRequest<'_> {
             self.pod.claims.iter().map(|volume| volume.claim.as_str()).collect();
         let selector: Vec<(&str, &str)> =
             self.pod.node_selector.iter().flat_map(TextMap::iter).collect();
+        let needs_no_node = groups::needs_no_node(self.pod.namespace, self.view);
+        let membership = groups.membership(task, &mounted, &selector, needs_no_node);
+        let why = match &membership {
+            Membership::Of(group) if !group.key.is_empty() => {
+                format!("{} {} of PipelineRun {}", mode::word(groups.mode), group.key, name.name)
+            }
+            _ => format!("{} of PipelineRun {}", mode::word(groups.mode), name.name),
+        };
         // Parked claims are never bound, so they are replaced whichever group the pod belongs to.
         let renamed = self.renamed(&groups);
-        let why = format!("{} of PipelineRun {}", mode::word(groups.mode), name.name);
-        let needs_no_node = groups::needs_no_node(self.pod.namespace, self.view);
-        match groups.membership(task, &mounted, &selector, needs_no_node) {
-            Membership::Free => self.rename(keys::MODE, &why, &renamed),
+        let needs_claims = self.rename(keys::MODE, &why, renamed);
+        match membership {
+            Membership::Free => {}
             Membership::Several(first, second) => {
-                self.rename(keys::MODE, &why, &renamed);
                 let text = format!(
                     "not placed: the groups of its claims share no node ({} and {})",
                     first.key, second.key
@@ -166,9 +169,8 @@ impl PodRequest<'_> {
                 self.warn(keys::MODE, &text);
             }
             Membership::Of(group) => {
-                let why = format!("{} {}", mode::word(groups.mode), group.key);
-                let why = format!("{} of PipelineRun {}", why.trim_end(), name.name);
-                self.enter(&Joined { key: keys::MODE, why, placeholder: &group.name, renamed });
+                let (key, placeholder) = (keys::MODE, &*group.name);
+                self.enter(&Joined { key, why, placeholder, needs_claims });
             }
         }
     }
@@ -228,8 +230,7 @@ impl PodRequest<'_> {
     }
 
     /// Returns true if an earlier admission has put the pod behind the gate, according to its record. Where its
-    /// group has no
-    /// placeholder any more, the controller removes the gate without a node.
+    /// group has no placeholder any more, the controller removes the gate without a node.
     fn has_waited(&self) -> bool {
         let record = self.pod.annotation(record::KEY).unwrap_or_default();
         let entries = record::entries(record, NAME);
@@ -262,7 +263,7 @@ impl PodRequest<'_> {
             return;
         }
         // The claims of a placeholder exist only with it.
-        if let Some(sign) = self.virtual_node().filter(|_| joined.renamed.is_empty()) {
+        if let Some(sign) = self.virtual_node().filter(|_| !joined.needs_claims) {
             let text = format!(
                 "not placed with its group: label {sign} asks for a virtual node, and each pod gets one of its own"
             );
@@ -285,30 +286,24 @@ impl PodRequest<'_> {
         let waits = match &way {
             Way::Node(_) => false,
             Way::Term { .. } => {
-                joined.renamed.is_empty() && !current.is_some_and(|node| self.is_eligible(node))
+                !joined.needs_claims && !current.is_some_and(|node| self.is_eligible(node))
             }
             Way::Gate => true,
         };
         if is_alone && waits {
-            self.warn(
-                key,
-                match view.controller() {
-                    ControllerState::NotYet => {
-                        "not placed with its group: no controller of stowplan has led yet"
-                    }
-                    _ => "not placed with its group: stowplan's controller has stopped renewing its Lease",
-                },
-            );
-            return self.rename(key, &joined.why, &joined.renamed);
+            let why = match view.controller() {
+                ControllerState::NotYet => "no controller of stowplan has led yet",
+                _ => "stowplan's controller has stopped renewing its Lease",
+            };
+            return self.warn(key, &format!("not placed with its group: {why}"));
         }
-        if view.placeholder(&name).is_some_and(|known| known.failed) && joined.renamed.is_empty() {
+        if view.placeholder(&name).is_some_and(|known| known.failed) && !joined.needs_claims {
             return self.join_others(joined);
         }
         self.add_change(
             joined,
             Change::Label { key: keys::MEMBER.to_owned(), value: placeholder.to_owned() },
         );
-        self.rename(key, &joined.why, &joined.renamed);
         self.keep_node(joined);
         self.warn_about_ephemeral(key);
         if pod.node_name.is_some() {
@@ -452,12 +447,14 @@ impl PodRequest<'_> {
         fit::first_obstacle(&Question::new(candidate, &needs), fit::WEBHOOK).is_none()
     }
 
-    /// Replaces claims of the pod.
-    fn rename(&mut self, key: &'static str, why: &str, renamed: &[(String, String)]) {
+    /// Replaces claims of the pod, each by another one. Returns true if there are any.
+    fn rename(&mut self, key: &'static str, why: &str, renamed: Vec<(String, String)>) -> bool {
+        let has_any = !renamed.is_empty();
         for (from, to) in renamed {
-            let change = Change::ClaimName { from: from.clone(), to: to.clone() };
-            self.outcome.intents.push(Intent { system: NAME, key, why: why.to_owned(), change });
+            let (why, change) = (why.to_owned(), Change::ClaimName { from, to });
+            self.outcome.intents.push(Intent { system: NAME, key, why, change });
         }
+        has_any
     }
 
     fn add_change(&mut self, joined: &Joined<'_>, change: Change) {

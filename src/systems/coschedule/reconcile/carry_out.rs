@@ -6,6 +6,7 @@ use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
+use super::gate::ungate;
 use super::next::{Decision, Next, Step, Trouble};
 use super::state::{Facts, State};
 use super::{Why, reason};
@@ -219,7 +220,10 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
     fn carry_out_step(&mut self, name: &Name, member: &Member, step: Step) {
         let uid = &member.identity.uid;
         match step {
-            Step::Admit(node) => self.lift(name, member, node.as_deref(), Vec::new()),
+            Step::Admit(node) => {
+                let action = ungate(name, member, node.as_deref(), None);
+                action.into_iter().for_each(|action| self.act(action));
+            }
             Step::Wake => self.act(wake::call(name, uid, self.facts.now, "coscheduled group")),
             Step::Nominate(node) => {
                 let nominated =

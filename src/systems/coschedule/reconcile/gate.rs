@@ -26,20 +26,6 @@ use crate::view::Name;
 use crate::view::resource::POD;
 
 impl PlanBuilder<'_, '_> {
-    /// Removes the gate of a member, which then requires `node`, if given. Ignores members without a
-    /// gate.
-    pub(super) fn lift(
-        &mut self,
-        name: &Name,
-        member: &Member,
-        node: Option<&str>,
-        events: Vec<Event>,
-    ) {
-        if let Some(action) = ungate(name, member, node, None) {
-            self.act(Action { events, ..action });
-        }
-    }
-
     /// Returns the actions that let the waiting members of a group run without its placeholder, which would have been
     /// on the node `only`, if given; and whether some need it all the same. The first of them runs where the
     /// scheduler likes, the others beside it: by their pod affinity, or else by the node's name.
@@ -84,33 +70,31 @@ impl PlanBuilder<'_, '_> {
 
     /// Removes the gates of members whose placeholder neither exists nor will be created.
     pub(super) fn lift_forgotten_gates(&mut self, desired: &BTreeMap<Name, Desired<'_>>) {
-        let is_gated =
-            |member: &Member| member.details.as_ref().is_some_and(|details| details.gate.is_some());
-        for (name, member) in self.view().members().filter(|(_, member)| is_gated(member)) {
+        for (name, member) in self.view().members() {
+            let gated = member.details.as_deref().filter(|details| details.gate.is_some());
+            let Some(details) = gated else { continue };
             let placeholder = member.placeholder.as_deref();
-            let placeholder =
-                placeholder.map(|placeholder| Name::new(&name.namespace, placeholder));
-            let is_expected = |placeholder: &Name| {
-                desired.contains_key(placeholder) || self.view().placeholder(placeholder).is_some()
-            };
-            if placeholder.as_ref().is_some_and(is_expected) {
+            let is_expected =
+                placeholder.map(|of| Name::new(&name.namespace, of)).is_some_and(|of| {
+                    desired.contains_key(&of) || self.view().placeholder(&of).is_some()
+                });
+            let Some(action) = ungate(name, member, None, None).filter(|_| !is_expected) else {
                 continue;
-            }
-            let follows = member.details.as_ref().is_some_and(|details| details.follows);
-            let effect = match follows {
+            };
+            let effect = match details.follows {
                 true => "it requires one: delete it, so that it is created without",
                 false => "so it may run on any node",
             };
             let note = format!("its group has no placeholder, and {effect}");
             let event = Event { warning: true, reason: reason::GATE_LIFTED, note };
-            self.lift(name, member, None, vec![event]);
+            self.act(Action { events: vec![event], ..action });
         }
     }
 }
 
 /// Removes the gate of a member, which then requires `node`, if given. With the labels of the pod of the placeholder
 /// `stands_for`, the member's own pod affinity selects the member itself. `None`: there is nothing to change.
-fn ungate(
+pub(super) fn ungate(
     name: &Name,
     member: &Member,
     node: Option<&str>,

@@ -118,36 +118,32 @@ impl<'v> PlanBuilder<'_, 'v> {
     /// Kubernetes keeps a deleted claim while a pod names it, even an ended one, and Tekton keeps the
     /// pods of ended runs. So its finalizer is removed once every pod that mounts the claim has ended.
     pub(super) fn clean_up(&mut self, sources: &Sources<'v>) {
-        let mut ended: Vec<_> = self.view().pipeline_runs().filter(|(_, run)| run.done).collect();
-        let has_any = |run: &PipelineRun| {
-            let mut claims = self.view().claims_of_run(&run.identity.uid);
-            claims.any(|(_, claim)| {
-                run.auto_cleanup || claim.placeholder.is_some() || claim.is_parked()
-            })
+        let view = self.view();
+        let is_over = |run: &PipelineRun| {
+            let mut claims = view.claims_of_run(&run.identity.uid);
+            run.done && !run.identity.deleting && claims.next().is_some()
         };
+        let mut ended: Vec<_> = view.pipeline_runs().filter(|(_, run)| is_over(run)).collect();
         ended.retain(|(name, run)| {
-            !run.identity.deleting
-                && has_any(run)
+            self.facts.policy.coschedule.enabled
                 && !sources.is_opted_out(&name.namespace)
-                && self.view().placeholders_of_run(&run.identity.uid).next().is_none()
+                && view.placeholders_of_run(&run.identity.uid).next().is_none()
         });
-        if ended.is_empty() || !self.facts.policy.coschedule.enabled {
-            return;
-        }
         ended.sort_unstable_by_key(|(name, _)| *name);
         for (name, run) in ended {
-            let deletes_tektons = run.auto_cleanup && self.was_coscheduled(name, run);
-            for (claim_name, claim) in self.view().claims_of_run(&run.identity.uid) {
+            for (claim_name, claim) in view.claims_of_run(&run.identity.uid) {
                 let is_deletable = match &claim.placeholder {
                     // A parked claim has no volume, and no pod can ever use it.
-                    None => deletes_tektons || claim.is_parked(),
+                    None => {
+                        claim.is_parked() || run.auto_cleanup && self.was_coscheduled(name, run)
+                    }
                     Some(_) => match claim.mode.as_deref().and_then(mode::read) {
                         None | Some(CoscheduleMode::Disabled) => false,
                         Some(CoscheduleMode::Workspaces) => run.auto_cleanup,
                         Some(_) => true,
                     },
                 };
-                if is_deletable && !self.view().is_mounted(claim_name) {
+                if is_deletable && !view.is_mounted(claim_name) {
                     self.remove_claim(claim_name, claim);
                 }
             }

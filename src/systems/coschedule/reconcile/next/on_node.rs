@@ -79,30 +79,7 @@ impl<'v> Decider<'_, 'v> {
         if let Some(next) = self.stay(pod, node) {
             return next;
         }
-        let follow = state.desired.and_then(|desired| self.follow(desired));
-        let is_outdated = pod.plan != state.placeholder.plan;
-        let claims = pod.plan.as_ref().map(|plan| &plan.claims);
-        let trouble = if let Some(bar) = demand.barred_by(details) {
-            Trouble::Barred((*node).into(), bar.to_string())
-        } else if let Some(Some(other)) = follow
-            && *other != **node
-        {
-            Trouble::Follows(other)
-        } else if is_outdated && claims != Some(&state.plan().claims) {
-            Trouble::OtherClaims
-        } else if is_outdated && state.plan().is_to_leave(pod.plan.as_deref(), node) {
-            Trouble::Full((*node).into())
-        } else {
-            let made = self.make_room(placed);
-            if let Some(next @ (Next::Rewrite(_) | Next::Recreate { .. })) = made {
-                return next;
-            }
-            // While members are admitted or get room, the others wait.
-            let admits = self.admit_and_wake(placed);
-            let is_overdue = !admits && made.is_none();
-            let since = is_overdue.then(|| self.first_overdue(placed)).flatten();
-            return since.map_or(Next::Nothing, |since| self.leave_full_node(placed, since));
-        };
+        let Some(trouble) = self.find_trouble(placed, details) else { return self.serve(placed) };
         let may_wait = matches!(trouble, Trouble::Full(_) | Trouble::OtherClaims);
         if may_wait && !state.running.is_empty() && self.admit_and_wake(placed) {
             return Next::Nothing;
@@ -114,13 +91,45 @@ impl<'v> Decider<'_, 'v> {
             Trouble::Follows(other) => self.rewrite(Some(other)),
             Trouble::Barred(..) => {
                 if let Some(pin) = demand.pin_to(node) {
-                    return self.wait(Why::Pinned(trouble, pin));
+                    return self.wait(Why::Pinned(format!("{trouble}, and {pin}"), pin));
                 }
                 self.rewrite(None)
             }
             _ => None,
         };
         changed.unwrap_or_else(|| self.leave(placed, trouble))
+    }
+
+    /// Finds out why the pod should leave its node, which is Ready, apart from members that do not fit there.
+    fn find_trouble(&mut self, placed: &Placed<'_>, details: &NodeDetails) -> Option<Trouble> {
+        let (state, Placed { pod, node, demand, .. }) = (self.state, placed);
+        let follow = state.desired.and_then(|desired| self.follow(desired)).flatten();
+        let plan = pod.plan.as_deref();
+        let is_outdated = plan != state.placeholder.plan.as_deref();
+        if let Some(bar) = demand.barred_by(details) {
+            return Some(Trouble::Barred((*node).into(), bar.to_string()));
+        }
+        if let Some(other) = follow.filter(|other| **other != **node) {
+            return Some(Trouble::Follows(other));
+        }
+        if is_outdated && plan.is_none_or(|plan| plan.claims != state.plan().claims) {
+            return Some(Trouble::OtherClaims);
+        }
+        let leaves = is_outdated && state.plan().is_to_leave(plan, node);
+        leaves.then(|| Trouble::Full((*node).into()))
+    }
+
+    /// Gives waiting members their room, lets them in, and leaves the node if they do not fit there.
+    fn serve(&mut self, placed: &Placed<'_>) -> Next {
+        let made = self.make_room(placed);
+        if let Some(next @ (Next::Rewrite(_) | Next::Recreate { .. })) = made {
+            return next;
+        }
+        // While members are admitted or get room, the others wait.
+        let admits = self.admit_and_wake(placed);
+        let is_overdue = !admits && made.is_none();
+        let since = is_overdue.then(|| self.first_overdue(placed)).flatten();
+        since.map_or(Next::Nothing, |since| self.leave_full_node(placed, since))
     }
 
     /// A template sends the pod away because no waiting member fits on its node. If one was bound there all the
@@ -185,7 +194,7 @@ impl<'v> Decider<'_, 'v> {
             return self.wait_for_members(node, &trouble.to_string());
         }
         if let Some(pin) = known.and_then(|_| demand.pin_to(node)) {
-            return self.wait(Why::Pinned(trouble, pin));
+            return self.wait(Why::Pinned(format!("{trouble}, and {pin}"), pin));
         }
         // A pod that tolerates the taints of a NotReady node can be bound to it again.
         let comes_back = known.is_some_and(|known| demand.barred_by(known).is_none());
@@ -196,7 +205,8 @@ impl<'v> Decider<'_, 'v> {
             };
             let is_here = follows.is_none_or(|of| of == Some(Some((*node).into())));
             if is_here || !state.view.nodes().any(takes) {
-                return self.wait(Why::NoOtherNode(trouble));
+                let note = format!("{trouble}, and no other node is eligible for the placeholder");
+                return self.wait(Why::NoOtherNode(note));
             }
             if let Some(next) = self.rewrite_avoiding(node) {
                 return next;
@@ -219,7 +229,7 @@ impl<'v> Decider<'_, 'v> {
             return next;
         }
         if let Some(pin) = demand.pin_to(node).or_else(|| demand.unreachable()) {
-            return self.wait(Why::Pinned(trouble, pin));
+            return self.wait(Why::Pinned(format!("{trouble}, and {pin}"), pin));
         }
         if state.desired.is_none() {
             return self.wait_unschedulable(node);
@@ -252,11 +262,14 @@ impl<'v> Decider<'_, 'v> {
     }
 
     fn wait_unschedulable(&mut self, node: &str) -> Next {
-        let message = self.state.unschedulable(None).next().and_then(|(_, _, details, _)| {
-            let message = &details.unschedulable.as_ref()?.message;
-            Some(message.trim_end_matches('.').to_owned())
-        });
-        self.wait(Why::Unschedulable { node: node.into(), message })
+        let mut note = format!("node {node}, where the group is, does not take the waiting pods");
+        // The scheduler does not look at gated pods.
+        let mut refused = self.state.unschedulable(None);
+        if let Some(it) = refused.find_map(|(_, _, details, _)| details.unschedulable.as_ref()) {
+            let message = it.message.trim_end_matches('.');
+            note += &format!("; the scheduler says: {message}");
+        }
+        self.wait(Why::Unschedulable(note))
     }
 
     /// The group does not move while a member runs: reports to the waiting members which one.

@@ -19,7 +19,7 @@ impl<'v> Decider<'_, 'v> {
         self.rewrite_to(PodPlan { only: only_node, room, ..self.state.plan().clone() })
     }
 
-    /// The same, for a pod that leaves `node` and goes to another one if possible.
+    /// Changes the template for a pod that leaves `node` and goes to another one if possible.
     pub(super) fn rewrite_avoiding(&self, node: &str) -> Option<Next> {
         let (plan, room) = (self.state.plan(), self.room(None));
         self.rewrite_to(PodPlan { only: None, avoid: plan.avoiding(node), room, ..plan.clone() })

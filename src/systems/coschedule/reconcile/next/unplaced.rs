@@ -41,7 +41,8 @@ impl<'v> Decider<'_, 'v> {
         if !self.elapsed_or_recheck(since, CREATION) {
             return Next::Nothing;
         }
-        self.wait(Why::NotMade((*state.name.name).into()));
+        let name = &state.name.name;
+        self.wait(Why::NotMade(format!("StatefulSet {name} has no pod; a quota, Pod Security or a priority class that does not exist may be the cause, see its events (kubectl describe statefulset {name})")));
         if !state.placeholder.failed {
             return Next::Mark(FAILED, "true".to_owned());
         }
@@ -59,17 +60,13 @@ impl<'v> Decider<'_, 'v> {
         let state = self.state;
         self.wake_beside_others();
         for &(name, member) in &state.waiting {
-            if member.details.as_ref().is_some_and(|details| details.is_beside_others) {
-                continue;
-            }
+            let Some(details) = member.details.as_deref() else { continue };
             // A new pod would need the same claim, which only the StatefulSet creates.
-            let mut claims = member.details.iter().flat_map(|details| &details.claims);
-            if claims.any(|claim| state.makes(claim)) {
+            let needs_claim = details.claims.iter().any(|claim| state.makes(claim));
+            if details.is_beside_others || needs_claim {
                 continue;
             }
             let of_task_run = recreating_task_run(name, member, self.facts.view).is_some();
-            let created_again =
-                member.details.as_ref().is_some_and(|details| details.created_again);
             let is_at_once = of_task_run && self.facts.policy.repair == Repair::RecreatePending;
             let created = member.identity.created.unwrap_or(missing);
             let patience = created.duration_since(missing).min(LONGEST).max(self.facts.grace());
@@ -77,7 +74,7 @@ impl<'v> Decider<'_, 'v> {
             if !is_at_once && !self.elapsed_or_recheck(since, patience) {
                 continue;
             }
-            let step = if of_task_run || created_again {
+            let step = if of_task_run || details.created_again {
                 Step::Release("its group has no placeholder".to_owned())
             } else if member.group.is_some() {
                 let note = "its group has no placeholder, and no owner creates it again: delete it and create it again, so that it needs none";
@@ -123,13 +120,17 @@ impl<'v> Decider<'_, 'v> {
             return next;
         }
         if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) {
-            let mut message = unschedulable.message.trim_end_matches('.').to_owned();
-            if let Some(reach) = state.demand().reach() {
-                message = format!("{reach}; the scheduler says: {message}");
-            }
-            let room = state.plan().room.clone().unwrap_or_default();
-            let placeholder = (*state.name.name).into();
-            return self.wait(Why::NotPlaced { placeholder, room, message });
+            let room = state.plan().room.as_ref().filter(|room| !room.is_zero());
+            let reserves = room.map(|room| format!(", which reserves {room} for its group,"));
+            let reach = state.demand().reach();
+            let reach = reach.map(|reach| format!("{reach}; the scheduler says: "));
+            return self.wait(Why::NotPlaced(format!(
+                "placeholder {}{} has no node: {}{}",
+                state.name.name,
+                reserves.unwrap_or_default(),
+                reach.unwrap_or_default(),
+                unschedulable.message.trim_end_matches('.')
+            )));
         }
         Next::Nothing
     }
