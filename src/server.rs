@@ -132,7 +132,7 @@ async fn accept(
             Some(Errno::CONNABORTED | Errno::CONNRESET) => {}
             // No file descriptors left although slots are free: the process has other open files.
             Some(Errno::MFILE | Errno::NFILE) => {
-                slots.free_some();
+                slots.close_some();
                 tokio::time::sleep(PAUSE).await;
             }
             _ => tokio::time::sleep(PAUSE).await,

@@ -140,8 +140,8 @@ async fn serve(
         None => Limits::default().within_cgroup(),
     };
     let limits = limits.within_open_files();
-    let Limits { connections, small_bytes, large_bytes, waiting, .. } = limits;
-    info!(connections, small_bytes, large_bytes, waiting, "the limits that clients share");
+    let Limits { connections, large_bytes, waiting, .. } = limits;
+    info!(connections, large_bytes, waiting, "the limits that clients share");
     let health = Health::new(Arc::clone(&cluster), Arc::clone(&metrics), stop.requested.clone());
     let health = Arc::new(health.with_identity(process::read_host_name().ok()));
     let mut decided_by = DecidedBy {

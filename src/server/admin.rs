@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use http_body_util::Full;
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
@@ -227,13 +227,13 @@ pub(crate) async fn serve(listener: TcpListener, health: Arc<Health>, stop: Stop
             let health = Arc::clone(&health);
             let (never, stopped) = (never.clone(), stop.stopped.clone());
             tokio::spawn(async move {
-                let answer = move |request: Request<connection::TrackedBody>| {
+                let answer = move |request: Request<Incoming>| {
                     let response = health.answer(request.method(), request.uri().path());
                     async move { response }
                 };
                 tokio::select! {
-                    _ = connection::talk(stream, false, &slot.activity, limits, &never, answer) => {}
-                    () = slot.close.cancelled() => {}
+                    _ = connection::talk(stream, false, &slot.client, limits, &never, answer) => {}
+                    () = slot.client.close.cancelled() => {}
                     () = stopped.cancelled() => {}
                 }
             });

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http_body_util::Full;
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONNECTION, HeaderValue, TRANSFER_ENCODING};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::Stop;
-use super::activity::{ActiveRequest, Activity, Deadline};
+use super::activity::{Client, Deadline};
 use super::limits::Limits;
 use super::service::Service;
 use super::slots::Slot;
@@ -44,12 +44,12 @@ pub(super) async fn run(
     stop: Stop,
 ) -> Result<(), &'static str> {
     let _open = service.metrics().open_connection();
-    let client = slot.client;
+    let client = Arc::clone(&slot.client);
     let answer = {
-        let service = Arc::clone(&service);
+        let (service, client) = (Arc::clone(&service), Arc::clone(&client));
         move |request| {
-            let service = Arc::clone(&service);
-            async move { service.answer(request, client).await }
+            let (service, client) = (Arc::clone(&service), Arc::clone(&client));
+            async move { service.answer(request, &client).await }
         }
     };
     let served = async {
@@ -62,11 +62,11 @@ pub(super) async fn run(
             Err(_) => return Err("handshake-timeout"),
         };
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        talk(stream, http2, &slot.activity, limits, &stop, answer).await
+        talk(stream, http2, &client, limits, &stop, answer).await
     };
     let ended = tokio::select! {
         ended = served => ended,
-        () = slot.close.cancelled() => Err("crowded"),
+        () = client.close.cancelled() => Err("crowded"),
     };
     ended.map_err(|reason| service.metrics().count_closed_connection(reason))
 }
@@ -75,46 +75,42 @@ pub(super) async fn run(
 pub(super) async fn talk<S, A, F>(
     stream: S,
     http2: bool,
-    activity: &Arc<Activity>,
+    client: &Arc<Client>,
     limits: Limits,
     stop: &Stop,
     answer: A,
 ) -> Result<(), &'static str>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    A: Fn(Request<TrackedBody>) -> F + Send + 'static,
+    A: Fn(Request<Incoming>) -> F + Send + 'static,
     F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
-    activity.finish_handshake(http2);
+    client.finish_handshake(http2);
     let io = TokioIo::new(TrackedStream {
         inner: stream,
-        activity: Arc::clone(activity),
+        client: Arc::clone(client),
         linger: limits.linger,
         lingering: None,
     });
     let draining = stop.draining.clone();
-    let activity_of_requests = Arc::clone(activity);
+    let serving = Arc::clone(client);
     let service = service_fn(move |request: Request<Incoming>| {
-        let request_guard = Arc::new(activity_of_requests.begin_request());
+        let active = serving.begin_request();
         // The API server sends no chunked bodies. If a request states its end in two ways
         // (Transfer-Encoding beside Content-Length), the bytes that follow on the same connection
         // must never be parsed as another request (request smuggling), so the connection is closed.
         let has_chunked_body = request.headers().contains_key(TRANSFER_ENCODING);
         let draining = draining.clone();
-        let answered =
-            answer(request.map(|body| TrackedBody::new(body, Arc::clone(&request_guard))));
+        let answered = answer(request);
         async move {
             let mut response = answered.await;
-            if response.status().is_success() {
-                request_guard.mark_useful();
-            }
             if http2 {
                 // HTTP/2 closes by GOAWAY and forbids this header.
                 response.headers_mut().remove(CONNECTION);
             } else if has_chunked_body || draining.is_cancelled() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            drop(request_guard);
+            drop(active);
             Ok::<_, Infallible>(response)
         }
     });
@@ -126,14 +122,8 @@ where
             .serve_connection(io, service);
         // GOAWAY names the requests that are still answered, so no call is lost if it is sent
         // early.
-        drive(
-            connection,
-            |connection| connection.graceful_shutdown(),
-            activity,
-            limits,
-            &stop.draining,
-        )
-        .await
+        let shut_down = |connection: Pin<&mut _>| http2::Connection::graceful_shutdown(connection);
+        drive(connection, shut_down, client, limits, &stop.draining).await
     } else {
         let connection = http1::Builder::new()
             .header_read_timeout(None)
@@ -141,21 +131,15 @@ where
             // The body of an ordinary pod fits into one read, so it is not copied.
             .max_buf_size(64 * 1024)
             .serve_connection(io, service);
-        drive(
-            connection,
-            |connection| connection.graceful_shutdown(),
-            activity,
-            limits,
-            &stop.closing,
-        )
-        .await
+        let shut_down = |connection: Pin<&mut _>| http1::Connection::graceful_shutdown(connection);
+        drive(connection, shut_down, client, limits, &stop.closing).await
     }
 }
 
 async fn drive<C>(
     connection: C,
     shut_down: impl FnOnce(Pin<&mut C>),
-    activity: &Activity,
+    client: &Client,
     limits: Limits,
     stop: &CancellationToken,
 ) -> Result<(), &'static str>
@@ -165,7 +149,7 @@ where
     let mut connection = std::pin::pin!(connection);
     let result = tokio::select! {
         ended = connection.as_mut() => return ended.map_err(|error| error_word(&error)),
-        deadline = activity.wait_for_deadline(limits) => match deadline {
+        deadline = client.wait_for_deadline(limits) => match deadline {
             // Closed without an answer: an incomplete head has no answer, and a client that does
             // not read its answer would not read another one.
             Deadline::Head => return Err("head-timeout"),
@@ -186,57 +170,11 @@ fn error_word(error: &hyper::Error) -> &'static str {
     if error.is_parse() { "malformed" } else { "broken" }
 }
 
-/// The body of a request, which reports to the [`ActiveRequest`] when it is complete.
-#[derive(Debug)]
-pub(super) struct TrackedBody {
-    body: Incoming,
-    serving: Arc<ActiveRequest>,
-}
-
-impl TrackedBody {
-    fn new(body: Incoming, serving: Arc<ActiveRequest>) -> Self {
-        let tracked = Self { body, serving };
-        tracked.check_end();
-        tracked
-    }
-
-    fn check_end(&self) {
-        if self.body.is_end_stream() {
-            self.serving.mark_body_complete();
-        }
-    }
-}
-
-impl Body for TrackedBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        match frame {
-            None => self.serving.mark_body_complete(),
-            Some(_) => self.check_end(),
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// A stream that records reads and writes in the [`Activity`], and that closes without destroying
+/// A stream that records reads and writes in the [`Client`], and that closes without destroying
 /// the last answer.
 struct TrackedStream<S> {
     inner: S,
-    activity: Arc<Activity>,
+    client: Arc<Client>,
     linger: Duration,
     lingering: Option<Pin<Box<Sleep>>>,
 }
@@ -244,7 +182,7 @@ struct TrackedStream<S> {
 impl<S: AsyncWrite + Unpin> TrackedStream<S> {
     fn recorded_write<T>(&mut self, write: impl FnOnce(Pin<&mut S>) -> Poll<T>) -> Poll<T> {
         let polled = write(Pin::new(&mut self.inner));
-        self.activity.record_write(polled.is_ready());
+        self.client.record_write(polled.is_ready());
         polled
     }
 }
@@ -258,7 +196,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.activity.record_read();
+            self.client.record_read();
         }
         polled
     }

@@ -18,8 +18,6 @@ pub(super) enum Failure {
     TooLarge,
     BodyTimeout,
     BodyBroken,
-    /// The body arrived too slowly, while others needed its bytes.
-    BodyStalled,
     Parse(ParseError),
     Busy(&'static str),
     TooLate,
@@ -31,7 +29,7 @@ pub(super) enum Failure {
 impl Failure {
     /// Whether the connection can be used again. It cannot if a part of the body remains unread.
     pub(super) fn keeps_connection(&self) -> bool {
-        !matches!(self, Self::TooLarge | Self::BodyTimeout | Self::BodyBroken | Self::BodyStalled)
+        !matches!(self, Self::TooLarge | Self::BodyTimeout | Self::BodyBroken)
     }
 
     fn status(&self) -> StatusCode {
@@ -42,9 +40,7 @@ impl Failure {
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::BodyBroken | Self::Parse(_) => StatusCode::BAD_REQUEST,
-            Self::BodyStalled | Self::Busy(_) | Self::TooLate | Self::Unsynced => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Busy(_) | Self::TooLate | Self::Unsynced => StatusCode::SERVICE_UNAVAILABLE,
             // Trying again within seconds does not help.
             Self::NoPolicy | Self::Bug => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -58,7 +54,6 @@ impl Failure {
             Self::TooLarge => "BodyTooLarge",
             Self::BodyTimeout => "BodyTimeout",
             Self::BodyBroken => "BodyBroken",
-            Self::BodyStalled => "BodyStalled",
             Self::Parse(_) => "InvalidReview",
             Self::Busy(_) => "Overloaded",
             Self::TooLate => "TooLate",
@@ -76,9 +71,6 @@ impl Failure {
             Self::TooLarge => format!("the body is larger than {MAX_BODY} bytes"),
             Self::BodyTimeout => "the body did not arrive in time".to_owned(),
             Self::BodyBroken => "the body ended too early".to_owned(),
-            Self::BodyStalled => {
-                "the body arrived too slowly while others needed the memory; try again".to_owned()
-            }
             Self::Parse(error) => error.to_string(),
             Self::Busy(what) => format!("too many {what} at once; try again"),
             Self::TooLate => {
@@ -103,7 +95,7 @@ impl Failure {
                 headers.insert(ALLOW, HeaderValue::from_static("POST"));
             }
             // An integer: the API server ignores a date here.
-            Self::BodyStalled | Self::Busy(_) | Self::TooLate | Self::Unsynced => {
+            Self::Busy(_) | Self::TooLate | Self::Unsynced => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
             _ => {}

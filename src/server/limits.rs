@@ -11,8 +11,8 @@ pub const MAX_BODY: usize = 7 * 1024 * 1024;
 
 const MIB: usize = 1024 * 1024;
 
-/// The most memory that a connection uses besides the counted bytes of its bodies: buffers of TLS
-/// and of HTTP, the tasks, and a part of a body that waits to be counted. Measured: 103 KiB.
+/// The most memory that a connection uses besides its body: buffers of TLS and of HTTP, the tasks,
+/// and a part of a large body that waits for its turn. Measured: 103 KiB.
 const CONNECTION_BYTES: usize = 112 * 1024;
 
 /// Limits of a server.
@@ -29,13 +29,10 @@ pub struct Limits {
     pub waiting: usize,
     /// The most bytes of the bodies of requests that wait for objects.
     pub waiting_bytes: usize,
-    /// How many bytes of each body count against [`small_bytes`](Self::small_bytes); an ordinary
-    /// pod is smaller. The rest counts against [`large_bytes`](Self::large_bytes), so that a few
-    /// huge bodies do not block ordinary pods.
+    /// The largest body, in bytes, that the place of its connection includes; an ordinary pod is
+    /// smaller.
     pub small_body: usize,
-    /// The most bytes for the first parts of all bodies.
-    pub small_bytes: usize,
-    /// The most bytes for the remaining parts of all bodies.
+    /// The most bytes of all larger bodies.
     pub large_bytes: usize,
     /// From the connection's first byte to the end of the TLS handshake.
     pub handshake: Duration,
@@ -65,7 +62,6 @@ impl Limits {
         waiting: 128,
         waiting_bytes: 8 * MIB,
         small_body: 64 * 1024,
-        small_bytes: 32 * MIB,
         large_bytes: 32 * MIB,
         handshake: Duration::from_secs(5),
         head: Duration::from_secs(5),
@@ -80,16 +76,15 @@ impl Limits {
     /// The limits of a webhook that may use `memory` bytes, which should be 64 MiB or more.
     ///
     /// Half of the memory is for the process itself and its View of the cluster. The other half is
-    /// for clients: as much for connections as for bodies.
+    /// for clients: three quarters of it for connections with small bodies, the rest for large ones.
     #[must_use]
     pub fn within_memory(mut self, memory: u64) -> Self {
         let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-        let for_bodies = memory / 8;
-        self.connections = self.connections.min(memory / 4 / CONNECTION_BYTES).max(32);
-        self.small_bytes = self.small_bytes.min(for_bodies).max(MIB);
-        self.large_bytes = self.large_bytes.min(for_bodies).max(MAX_BODY);
+        let places = memory / 8 * 3 / (CONNECTION_BYTES + self.small_body);
+        self.connections = self.connections.min(places).max(32);
+        self.large_bytes = self.large_bytes.min(memory / 8).max(MAX_BODY);
         self.waiting = self.waiting.min(self.connections / 4);
-        self.waiting_bytes = self.waiting_bytes.min(self.small_bytes / 4);
+        self.waiting_bytes = self.waiting_bytes.min(self.large_bytes / 4);
         self
     }
 
@@ -105,7 +100,7 @@ impl Limits {
     /// The most memory that clients can make the server use, in bytes.
     #[must_use]
     pub fn worst_case(&self) -> usize {
-        self.connections * CONNECTION_BYTES + self.small_bytes + self.large_bytes
+        self.connections * (CONNECTION_BYTES + self.small_body) + self.large_bytes
     }
 
     /// These limits, with no more connections than this process may have open files.
@@ -152,7 +147,7 @@ mod tests {
             assert!(BASE + limits.worst_case() <= memory * 3 / 4, "{mebibytes} MiB: {limits:?}");
             assert!(limits.large_bytes >= MAX_BODY, "the largest review is read");
             assert!(limits.waiting * 4 <= limits.connections);
-            assert!(limits.waiting_bytes * 4 <= limits.small_bytes);
+            assert!(limits.waiting_bytes * 4 <= limits.large_bytes);
         }
         let huge = Limits::DEFAULT.within_memory(u64::MAX);
         assert_eq!(huge.worst_case(), Limits::DEFAULT.worst_case());

@@ -18,8 +18,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{Level, Span, debug, enabled, error, info, info_span, warn};
 
-pub use super::bodies::Client;
-use super::bodies::{Bodies, Counted, Spent};
+pub use super::activity::Client;
+use super::bodies::{LargeBodies, Turn};
 use super::failure::Failure;
 use super::limits::{Limits, MAX_BODY};
 use crate::admission::validate::validate;
@@ -56,14 +56,15 @@ pub struct Service {
     /// A permit for each request that waits for objects, and for the bytes of its body.
     waiting: Semaphore,
     waiting_bytes: Semaphore,
-    bodies: Bodies,
+    large: LargeBodies,
     throttle: Throttle,
 }
 
-/// The body of a request, whose bytes are counted until this is dropped.
-struct CountedBody<'s> {
+/// The body of a request. Those bytes of a large one that others may not use are free again when
+/// this is dropped.
+struct Received<'s> {
     bytes: Bytes,
-    _counted: Counted<'s>,
+    _large: Option<SemaphorePermit<'s>>,
 }
 
 impl Service {
@@ -84,7 +85,7 @@ impl Service {
             deciding: Semaphore::new(limits.requests),
             waiting: Semaphore::new(limits.waiting),
             waiting_bytes: Semaphore::new(limits.waiting_bytes / BODY_UNIT),
-            bodies: Bodies::new(limits),
+            large: LargeBodies::new(limits.large_bytes),
             throttle: Throttle::new(),
             limits,
         }
@@ -104,7 +105,7 @@ impl Service {
     }
 
     /// Answers one request of `client`.
-    pub async fn answer<B>(&self, request: Request<B>, client: Client) -> Response<Full<Bytes>>
+    pub async fn answer<B>(&self, request: Request<B>, client: &Client) -> Response<Full<Bytes>>
     where
         B: Body<Data = Bytes>,
     {
@@ -133,7 +134,7 @@ impl Service {
     async fn handle<B>(
         &self,
         request: Request<B>,
-        client: Client,
+        client: &Client,
         started: Instant,
     ) -> Result<Vec<u8>, Failure>
     where
@@ -146,14 +147,14 @@ impl Service {
         if body.size_hint().lower() > MAX_BODY as u64 {
             return Err(Failure::TooLarge);
         }
-        let counted = match decide {
+        let received = match decide {
             Err(failure) => Err(failure),
             Ok(decide) => timeout_at(started + budget, self.read(body.as_mut(), client))
                 .await
                 .unwrap_or(Err(Failure::BodyTimeout))
                 .map(|body| (body, decide)),
         };
-        let (body, decide) = match counted {
+        let (body, decide) = match received {
             Ok(body) => body,
             Err(failure) => {
                 if failure.keeps_connection() {
@@ -164,6 +165,7 @@ impl Service {
                 return Err(failure);
             }
         };
+        let _owed = client.owe_answer();
         if started.elapsed() >= budget {
             // The API server has given up on this call already: do not spend time on it.
             return Err(Failure::TooLate);
@@ -176,7 +178,9 @@ impl Service {
         }
         let wait_until = started + self.limits.wait.min(budget / 2);
         let decision = self.decide(decide, &review, deciding, wait_until, body.bytes.len()).await?;
-        self.write_answer(&review, &decision, started)
+        let json = self.write_answer(&review, &decision, started)?;
+        client.mark_useful();
+        Ok(json)
     }
 
     /// Finds the function that decides on a request, or what is wrong with the request's head.
@@ -199,26 +203,54 @@ impl Service {
         self.deciding.try_acquire().map_err(|_| Failure::Busy("requests"))
     }
 
-    /// Reads the body, and counts its bytes against the limits as they arrive: a body that is
-    /// announced and never sent takes nothing from other requests, and one that is sent in part
-    /// gives way to those that need its bytes.
+    /// Reads the body. The place of its connection includes a small one; before more of it arrives,
+    /// a large one has to get its turn.
     async fn read<B>(
         &self,
-        body: std::pin::Pin<&mut B>,
-        client: Client,
-    ) -> Result<CountedBody<'_>, Failure>
+        mut body: std::pin::Pin<&mut B>,
+        client: &Client,
+    ) -> Result<Received<'_>, Failure>
     where
         B: Body<Data = Bytes>,
     {
         let _reading = self.reading.try_acquire().map_err(|_| Failure::Busy("requests"))?;
-        let (counted, given_up) = self.bodies.begin(client);
-        let bytes = tokio::select! {
-            biased;
-            bytes = collect(body, &counted) => bytes?,
-            _ = given_up => return Err(Failure::BodyStalled),
-        };
-        counted.complete();
-        Ok(CountedBody { bytes, _counted: counted })
+        let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+        let announced = announced.unwrap_or(MAX_BODY);
+        let mut turn: Option<Turn<'_>> = None;
+        let mut first = Bytes::new();
+        let mut bytes: Vec<u8> = Vec::new();
+        loop {
+            let frame = match &turn {
+                None => body.frame().await,
+                Some(turn) => timeout_at(turn.deadline(bytes.len()), body.frame())
+                    .await
+                    .map_err(|_| Failure::BodyTimeout)?,
+            };
+            let Some(frame) = frame else { break };
+            let Ok(data) = frame.map_err(|_| Failure::BodyBroken)?.into_data() else { continue };
+            let length = first.len() + bytes.len() + data.len();
+            if length > MAX_BODY {
+                return Err(Failure::TooLarge);
+            }
+            if length > self.limits.small_body && turn.is_none() {
+                turn = self.large.begin(client.address, announced.max(length)).await;
+                if turn.is_none() {
+                    return Err(Failure::Busy("bytes"));
+                }
+            }
+            // A small body arrives in one piece and is not copied.
+            if first.is_empty() && bytes.is_empty() {
+                first = data;
+                continue;
+            }
+            // Reserved once: doubling would use more memory than is counted.
+            let capacity = if turn.is_some() { announced } else { self.limits.small_body };
+            bytes.reserve_exact(capacity.min(announced).saturating_sub(bytes.len()));
+            bytes.extend_from_slice(&std::mem::take(&mut first));
+            bytes.extend_from_slice(&data);
+        }
+        let bytes = if bytes.is_empty() { first } else { Bytes::from(bytes) };
+        Ok(Received { bytes, _large: turn.map(Turn::end) })
     }
 
     /// Decides, and waits for objects that the decision needs. While it waits, it gives back its
@@ -308,45 +340,6 @@ impl Service {
         );
         Ok(json)
     }
-}
-
-/// Collects the bytes of a body, as `counted` admits them.
-async fn collect<B>(
-    mut body: std::pin::Pin<&mut B>,
-    counted: &Counted<'_>,
-) -> Result<Bytes, Failure>
-where
-    B: Body<Data = Bytes>,
-{
-    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(MAX_BODY).min(MAX_BODY);
-    let mut first = Bytes::new();
-    let mut bytes: Vec<u8> = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return Err(Failure::BodyBroken) };
-        let Ok(data) = frame.into_data() else { continue };
-        let length = first.len() + bytes.len() + data.len();
-        if length > MAX_BODY {
-            return Err(Failure::TooLarge);
-        }
-        counted.grow(length).await.map_err(|spent| match spent {
-            Spent::Store => Failure::Busy("bytes"),
-            Spent::Connection => Failure::Busy("bytes on one connection"),
-        })?;
-        // A small body arrives in one piece and is not copied.
-        if first.is_empty() && bytes.is_empty() {
-            first = data;
-            continue;
-        }
-        if bytes.is_empty() {
-            // Reserved once if the length is known: doubling would use more memory than is
-            // counted.
-            bytes.reserve_exact(announced.max(length));
-            bytes.extend_from_slice(&first);
-            first = Bytes::new();
-        }
-        bytes.extend_from_slice(&data);
-    }
-    Ok(if bytes.is_empty() { first } else { Bytes::from(bytes) })
 }
 
 /// The shortest time between two decisions on a request that waits for an object.

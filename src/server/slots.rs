@@ -10,144 +10,81 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
-use super::activity::Activity;
-use super::bodies::Client;
+use super::activity::Client;
 
 /// The connection slots of a listener.
 #[derive(Debug)]
 pub(super) struct Slots {
-    capacity: usize,
-    connections: Mutex<Connections>,
-    released: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Connections {
-    /// The number of the next connection.
-    next: u64,
-    open: HashMap<u64, Connection>,
-    /// How many of the open connections were asked to close.
-    closing: usize,
-}
-
-#[derive(Debug)]
-struct Connection {
-    address: IpAddr,
-    activity: Arc<Activity>,
-    close: CancellationToken,
+    free: Arc<Semaphore>,
+    open: Mutex<Vec<Weak<Client>>>,
 }
 
 /// A slot in use. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct Slot {
-    slots: Arc<Slots>,
     /// The client that uses it.
-    pub(super) client: Client,
-    /// What the connection in this slot is doing.
-    pub(super) activity: Arc<Activity>,
-    /// Cancelled when the slot is needed for a new connection.
-    pub(super) close: CancellationToken,
+    pub(super) client: Arc<Client>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Slots {
-    pub(super) fn new(capacity: usize) -> Arc<Self> {
-        Arc::new(Self {
-            capacity: capacity.max(1),
-            connections: Mutex::default(),
-            released: Notify::new(),
-        })
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(capacity.max(1))), open: Mutex::default() }
     }
 
-    fn connections(&self) -> MutexGuard<'_, Connections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, Vec<Weak<Client>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a free slot for a connection from `address`, and closes other connections if there
     /// is none.
-    pub(super) async fn acquire(self: &Arc<Self>, address: IpAddr) -> Slot {
-        let address = address.to_canonical();
-        loop {
-            let mut released = std::pin::pin!(self.released.notified());
-            // Enabled before the attempt, so that a slot which is freed in between is not missed.
-            released.as_mut().enable();
-            if let Some(slot) = self.try_acquire(address) {
-                return slot;
+    pub(super) async fn acquire(&self, address: IpAddr) -> Slot {
+        let permit = loop {
+            if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
+                break permit;
             }
+            self.close_some();
             // If every connection has an unanswered request, none can be closed yet: try again
             // soon.
-            let _ = timeout(Duration::from_millis(20), released).await;
-        }
-    }
-
-    fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
-        let mut connections = self.connections();
-        if connections.open.len() >= self.capacity {
-            if connections.closing == 0 {
-                connections.close_some();
+            let freed = Arc::clone(&self.free).acquire_owned();
+            if let Ok(Ok(permit)) = timeout(Duration::from_millis(20), freed).await {
+                break permit;
             }
-            return None;
-        }
-        let number = connections.next;
-        connections.next += 1;
-        let (activity, close) = (Arc::new(Activity::new()), CancellationToken::new());
-        let connection =
-            Connection { address, activity: Arc::clone(&activity), close: close.clone() };
-        connections.open.insert(number, connection);
-        drop(connections);
-        let client = Client { address, connection: number };
-        Some(Slot { slots: Arc::clone(self), client, activity, close })
+        };
+        let client = Arc::new(Client::new(address.to_canonical()));
+        let mut open = self.open();
+        open.retain(|client| client.strong_count() > 0);
+        open.push(Arc::downgrade(&client));
+        Slot { client, _permit: permit }
     }
 
-    /// Closes some connections, for a process that has no file descriptors left although slots are
-    /// free.
-    pub(super) fn free_some(&self) {
-        self.connections().close_some();
-    }
-}
-
-impl Connections {
     /// Asks the first connections in close order to close: one, and of more than 64 one in 64. So
-    /// in a flood of connections, not every new one costs a search.
-    fn close_some(&mut self) {
-        let number = self.open.len().div_ceil(64);
+    /// in a flood of connections, not every new one costs a search. Asks no others while some close.
+    pub(super) fn close_some(&self) {
+        let open: Vec<_> = self.open().iter().filter_map(Weak::upgrade).collect();
+        if open.iter().any(|client| client.close.is_cancelled()) {
+            return;
+        }
         let mut by_address: HashMap<IpAddr, usize> = HashMap::new();
-        for connection in self.open.values() {
-            *by_address.entry(connection.address).or_default() += 1;
+        for client in &open {
+            *by_address.entry(client.address).or_default() += 1;
         }
-        let mut candidates: Vec<_> = self
-            .open
-            .values()
-            .filter(|connection| !connection.close.is_cancelled())
-            .filter_map(|connection| {
-                let (was_useful, since) = connection.activity.close_order()?;
-                let most_first = Reverse(by_address[&connection.address]);
-                Some(((was_useful, most_first, since), &connection.close))
-            })
-            .collect();
+        let close_order = |client: &Arc<Client>| {
+            let (was_useful, since) = client.close_order()?;
+            let most_first = Reverse(by_address[&client.address]);
+            Some(((was_useful, most_first, since), Arc::clone(client)))
+        };
+        let mut candidates: Vec<_> = open.iter().filter_map(close_order).collect();
         candidates.sort_unstable_by_key(|(close_order, _)| *close_order);
-        for (_, close) in candidates.into_iter().take(number) {
-            close.cancel();
-            self.closing += 1;
+        for (_, client) in candidates.into_iter().take(open.len().div_ceil(64)) {
+            client.close.cancel();
         }
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut connections = self.slots.connections();
-        connections.open.remove(&self.client.connection);
-        if self.close.is_cancelled() {
-            connections.closing -= 1;
-        }
-        drop(connections);
-        self.slots.released.notify_waiters();
     }
 }
 
@@ -167,50 +104,49 @@ mod tests {
 
     /// Waits until a connection is asked to close. The clock is paused, so a failure takes no time.
     async fn asked_to_close(slot: &Slot) {
-        timeout(Duration::from_secs(60), slot.close.cancelled()).await.unwrap();
+        timeout(Duration::from_secs(60), slot.client.close.cancelled()).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_longest_idle_connection_is_closed_for_a_new_one() {
-        let slots = Slots::new(3);
+        let slots = Arc::new(Slots::new(3));
         let mut held = Vec::new();
         for _ in 0..3 {
             held.push(slots.acquire(HERE).await);
             advance(Duration::from_secs(1)).await;
         }
         // The oldest has an unanswered request, the second was answered with a decision.
-        let owed = held[0].activity.begin_request();
-        owed.mark_body_complete();
-        held[1].activity.begin_request().mark_useful();
+        let first = Arc::clone(&held[0].client);
+        let _owed = first.owe_answer();
+        held[1].client.mark_useful();
         let waiting = waiting(&slots, HERE);
         asked_to_close(&held[2]).await;
-        assert!(!held[0].close.is_cancelled() && !held[1].close.is_cancelled());
+        assert!(!held[0].client.close.is_cancelled() && !held[1].client.close.is_cancelled());
         // No other connection is asked to close while one is closing.
         advance(Duration::from_secs(1)).await;
-        assert!(!waiting.is_finished() && !held[1].close.is_cancelled());
+        assert!(!waiting.is_finished() && !held[1].client.close.is_cancelled());
         held.pop();
         waiting.await.unwrap();
-        assert_eq!(slots.connections().closing, 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_new_connection_gets_the_slot_of_one_that_becomes_idle() {
-        let slots = Slots::new(1);
+        let slots = Arc::new(Slots::new(1));
         let slot = slots.acquire(HERE).await;
-        let owed = slot.activity.begin_request();
-        owed.mark_body_complete();
+        let client = Arc::clone(&slot.client);
+        let owed = client.owe_answer();
         let waiting = waiting(&slots, HERE);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(!waiting.is_finished() && !slot.close.is_cancelled());
+        assert!(!waiting.is_finished() && !slot.client.close.is_cancelled());
         drop(owed);
         asked_to_close(&slot).await;
-        drop(slot);
+        drop((slot, client));
         waiting.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_address_with_the_most_connections_gives_way_first() {
-        let slots = Slots::new(4);
+        let slots = Arc::new(Slots::new(4));
         let lone = slots.acquire(HERE).await;
         advance(Duration::from_secs(1)).await;
         let crowd = IpAddr::from([10, 0, 0, 1]);
@@ -221,7 +157,7 @@ mod tests {
         }
         let waiting = waiting(&slots, crowd);
         asked_to_close(&held[0]).await;
-        assert!(!lone.close.is_cancelled(), "although it is idle for longer");
+        assert!(!lone.client.close.is_cancelled(), "although it is idle for longer");
         held.remove(0);
         waiting.await.unwrap();
     }

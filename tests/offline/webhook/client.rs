@@ -124,13 +124,24 @@ impl Connection {
         std::iter::from_fn(|| self.answer().ok()).collect()
     }
 
+    /// Reads more bytes. Writes nothing first: the answer of a server that reads no more counts, too.
     fn more(&mut self) -> io::Result<()> {
         let mut bytes = [0; 16 * 1024];
-        match self.tls.read(&mut bytes)? {
-            0 => Err(ErrorKind::UnexpectedEof.into()),
-            read => {
-                self.pending.extend_from_slice(&bytes[..read]);
-                Ok(())
+        let StreamOwned { conn, sock } = &mut self.tls;
+        loop {
+            match conn.reader().read(&mut bytes) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => {
+                    self.pending.extend_from_slice(&bytes[..read]);
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if conn.read_tls(sock)? == 0 {
+                        return Err(ErrorKind::UnexpectedEof.into());
+                    }
+                    conn.process_new_packets().map_err(io::Error::other)?;
+                }
+                Err(error) => return Err(error),
             }
         }
     }
