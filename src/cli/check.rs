@@ -94,9 +94,10 @@ Examples:
   # The remedies, for a script
   stowplan check job/parallel -o json | jq -r '.. | .remedy? // empty'")]
 pub(super) struct Arguments {
-    /// The object: pod/NAME, deployment/NAME, statefulset/NAME, job/NAME, pool/NAME,
-    /// pipelinerun/NAME, group/NAME, mpi/NAME or node/NAME [default: the installation, or with -n or
-    /// -A everything in the namespaces]
+    /// The object: pod/NAME, deployment/NAME, replicaset/NAME, statefulset/NAME, daemonset/NAME,
+    /// cronjob/NAME, job/NAME, replicationcontroller/NAME, pool/NAME, pipelinerun/NAME, group/NAME,
+    /// mpi/NAME or node/NAME [default: the installation, or with -n or -A everything in the
+    /// namespaces]
     #[arg(value_name = "KIND/NAME")]
     object: Option<Asked>,
     /// Its namespace [default: the context's, or default with --cluster]
@@ -293,8 +294,7 @@ fn read(arguments: &Arguments) -> anyhow::Result<Read> {
     let further: Vec<_> = WORKLOADS
         .iter()
         .filter(|workload| {
-            let is_asked =
-                |kind: &Kind| matches!(kind, Kind::Workload(of) if std::ptr::eq(*of, *workload));
+            let is_asked = |kind: &Kind| matches!(kind, Kind::Workload(of) if of.needs(workload));
             kinds.is_none_or(|kinds| kinds.iter().any(is_asked))
         })
         .map(Workload::api_resource)

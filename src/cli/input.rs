@@ -3,6 +3,8 @@
 //! All problems are reported together, each with its file, document and line.
 
 // The paths hold also where a fuzz target includes this file.
+#[path = "input/names.rs"]
+mod names;
 #[path = "input/problems.rs"]
 mod problems;
 #[path = "input/strict.rs"]
@@ -22,6 +24,7 @@ use super::yaml;
 use crate::systems;
 use crate::systems::policy::Policy;
 use crate::view::View;
+pub(super) use names::{Generator, name};
 pub(super) use problems::Problems;
 use strict::Strict;
 
@@ -203,23 +206,29 @@ pub(super) fn read_documents(paths: &[PathBuf], problems: &mut Problems) -> Vec<
 /// # Errors
 /// [`Problems`]: all that cannot be read, or is not an object.
 pub(super) fn read_view(paths: &[PathBuf]) -> anyhow::Result<View> {
-    read_cluster(paths, &mut |_| {})
+    read_cluster(paths, &mut Generator::default(), &mut |_| {})
 }
 
-/// The same; `keep` gets each object.
+/// The same; `keep` gets each object. Objects without a name get one of `names`.
 ///
 /// # Errors
 /// As for [`read_view`].
-pub(super) fn read_cluster(paths: &[PathBuf], keep: &mut dyn FnMut(Value)) -> anyhow::Result<View> {
+pub(super) fn read_cluster(
+    paths: &[PathBuf],
+    names: &mut Generator,
+    keep: &mut dyn FnMut(Value),
+) -> anyhow::Result<View> {
     let mut view = systems::view();
     let mut problems = Problems::default();
     let documents = read_documents(paths, &mut problems);
     for document in &documents {
         for item in document.items(&mut problems) {
-            match systems::object(item.to_object()) {
-                Ok(object) => {
-                    object.into_iter().for_each(|object| view.apply(object));
-                    keep(item.to_object());
+            let mut object = item.to_object();
+            names.complete(&mut object);
+            match systems::object(object.clone()) {
+                Ok(read) => {
+                    read.into_iter().for_each(|read| view.apply(read));
+                    keep(object);
                 }
                 Err(problem) => problems.push(format!("{}: {problem}", document.location)),
             }

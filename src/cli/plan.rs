@@ -16,7 +16,7 @@ use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 
-use super::input::{self, Problems};
+use super::input::{self, Generator, Problems};
 use super::live::{self, Access, parse_namespace};
 use super::page::Painter;
 use super::report::{self, Planned};
@@ -24,7 +24,7 @@ use super::{print_notice, yaml};
 use crate::admission::Decision;
 use crate::systems::preview::{NO_CLUSTER, Whole};
 use patch::apply_patches;
-use planner::{Generator, Planner};
+use planner::Planner;
 use settle::Stage;
 
 /// The exit code if something is refused.
@@ -127,7 +127,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut problems = Problems::default();
     let mut names = Generator::default();
     let documents = input::read_documents(&arguments.filename, &mut problems);
-    let mut entries = names.read(&documents, &mut problems);
+    let mut entries = planner::read(&documents, &mut names, &mut problems);
     problems.into_result()?;
     ensure!(
         !documents.is_empty(),
@@ -155,7 +155,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         namespace = live.namespace;
         (live.view, policy.or(live.policy), live.unknown)
     } else {
-        let view = input::read_cluster(&arguments.cluster, &mut keep)?;
+        let view = input::read_cluster(&arguments.cluster, &mut names, &mut keep)?;
         let unknown = arguments.cluster.is_empty().then(|| NO_CLUSTER.to_owned());
         (view, policy, unknown)
     };

@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use super::input::Item;
 use super::page::{BAD, DOUBT, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names};
-use super::template;
 use crate::admission::{Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
 use crate::systems::exclusion::IGNORE;
@@ -16,7 +15,7 @@ use crate::systems::preview::{Preview, Whole};
 pub(super) struct Planned<'d> {
     pub(super) item: Item<'d>,
     pub(super) namespace: String,
-    /// `metadata.name`, or else `metadata.generateName`.
+    /// Its name, or one that the API server could generate.
     pub(super) name: String,
     pub(super) decision: Decision,
     /// The operations that change the object, or the template in it.
@@ -38,19 +37,18 @@ pub(super) struct Planned<'d> {
 }
 
 impl<'d> Planned<'d> {
-    /// The plan of an object with this decision, and nothing beside it. `None`: the object has no
-    /// name.
+    /// The plan of an object with this decision, and nothing beside it.
     pub(super) fn new(
         document: usize,
         item: &Item<'d>,
         namespace: String,
+        name: String,
         decision: Decision,
-    ) -> Option<Self> {
-        let (name, _) = template::name(item.value)?;
-        Some(Self {
+    ) -> Self {
+        Self {
             item: item.clone(),
             namespace,
-            name: name.to_owned(),
+            name,
             decision,
             patch: Vec::new(),
             preview: Preview::default(),
@@ -60,7 +58,7 @@ impl<'d> Planned<'d> {
             document,
             unplayed: None,
             claim: None,
-        })
+        }
     }
 
     /// Whether the webhook's answer is not known: the controller may add what is missing.

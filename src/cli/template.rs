@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::input::{Item, describe};
+use super::input::{Item, describe, name};
 use crate::placement::reason::Warning;
 use crate::systems::exclusion::IGNORE;
 use crate::systems::vocabulary::find_system;
@@ -62,12 +62,18 @@ fn find_parts(value: &Value, is: &impl Fn(&str, &Value) -> bool) -> Vec<String> 
     }
 }
 
-/// Builds the pod of `item`, which is in `namespace`, as the webhook would receive it, without the
-/// defaults of the API server; `pointer` is a result of [`find_template`] or [`find_templates`].
+/// Builds the pod of `item`, which has this name in `namespace`, as the webhook would receive it,
+/// without the defaults of the API server; `pointer` is a result of [`find_template`] or
+/// [`find_templates`].
 ///
 /// # Errors
 /// Why the object is invalid; the API server would refuse it.
-pub(super) fn expand(item: &Item<'_>, pointer: &str, namespace: &str) -> Result<Value, String> {
+pub(super) fn expand(
+    item: &Item<'_>,
+    name: &str,
+    pointer: &str,
+    namespace: &str,
+) -> Result<Value, String> {
     let Some(template) = item.value.pointer(pointer) else {
         return Err(format!("has no {}", format_pointer(pointer)));
     };
@@ -91,7 +97,7 @@ pub(super) fn expand(item: &Item<'_>, pointer: &str, namespace: &str) -> Result<
         };
     }
     if !pointer.is_empty() {
-        add_controller_fields(item, &mut metadata, &mut pod);
+        add_controller_fields(item, name, &mut metadata, &mut pod);
     }
     metadata.insert("namespace".to_owned(), namespace.into());
     pod.insert("metadata".to_owned(), metadata.into());
@@ -143,10 +149,10 @@ pub(super) fn find_misplaced(item: &Item<'_>, pointer: &str) -> Vec<Warning> {
 /// Adds the metadata and the names that a controller gives to the pods that it creates.
 fn add_controller_fields(
     item: &Item<'_>,
+    name: &str,
     metadata: &mut Map<String, Value>,
     pod: &mut Map<String, Value>,
 ) {
-    let name = name_of(item);
     let is_played = find_template(item).is_some();
     let (version, kind, owner) = match item.kind.as_str() {
         "PodTemplate" if is_played => {
@@ -155,13 +161,13 @@ fn add_controller_fields(
         }
         "Deployment" if is_played => ("apps/v1", "ReplicaSet", format!("{name}-0000000000")),
         "CronJob" if is_played => ("batch/v1", "Job", format!("{name}-00000000")),
-        kind => (item.version.as_str(), kind, name),
+        kind => (item.version.as_str(), kind, name.to_owned()),
     };
     let mut prefix = format!("{owner}-");
     let spec = item.value.get("spec");
     match kind {
         "StatefulSet" if is_played => {
-            let name = name_of_first(item);
+            let name = name_of_first(item, name);
             let ordinal = name.rsplit('-').next().unwrap_or_default();
             let service = spec.and_then(|spec| spec.get("serviceName")).and_then(Value::as_str);
             add(metadata, "labels", "apps.kubernetes.io/pod-index", ordinal);
@@ -207,12 +213,16 @@ fn add_controller_fields(
     );
 }
 
-/// The claims that the controller of a StatefulSet creates before the pod of ordinal 0, each with
-/// the JSON pointer to its template.
+/// The claims that the controller of a StatefulSet with this name creates before the pod of ordinal 0,
+/// each with the JSON pointer to its template.
 ///
 /// # Errors
 /// Why a template is invalid.
-pub(super) fn claims(item: &Item<'_>, namespace: &str) -> Result<Vec<(String, Value)>, String> {
+pub(super) fn claims(
+    item: &Item<'_>,
+    owner: &str,
+    namespace: &str,
+) -> Result<Vec<(String, Value)>, String> {
     let mut claims = Vec::new();
     for (index, template) in claim_templates(item).iter().enumerate() {
         let pointer = format!("/spec/volumeClaimTemplates/{index}");
@@ -227,7 +237,7 @@ pub(super) fn claims(item: &Item<'_>, namespace: &str) -> Result<Vec<(String, Va
             metadata.insert(key.to_owned(), texts.into());
         }
         let name = name(template).map_or("", |(name, _)| name);
-        metadata.insert("name".to_owned(), format!("{name}-{}", name_of_first(item)).into());
+        metadata.insert("name".to_owned(), format!("{name}-{}", name_of_first(item, owner)).into());
         metadata.insert("namespace".to_owned(), namespace.into());
         claim.insert("metadata".to_owned(), metadata.into());
         claim.insert("apiVersion".to_owned(), "v1".into());
@@ -269,10 +279,10 @@ fn mount_claims(item: &Item<'_>, pod_name: &str, pod: &mut Map<String, Value>) {
     }
 }
 
-/// The name of the first pod of a StatefulSet.
-fn name_of_first(item: &Item<'_>) -> String {
+/// The name of the first pod of a StatefulSet with this name.
+fn name_of_first(item: &Item<'_>, name: &str) -> String {
     let start = item.value.pointer("/spec/ordinals/start").and_then(Value::as_u64);
-    format!("{}-{}", name_of(item), start.unwrap_or_default())
+    format!("{name}-{}", start.unwrap_or_default())
 }
 
 /// Directs operations on a field of the template that the controller of `item` sets itself to the
@@ -324,21 +334,6 @@ fn add(metadata: &mut Map<String, Value>, map: &str, key: &str, value: &str) {
     if let Value::Object(map) = map {
         map.insert(key.to_owned(), value.into());
     }
-}
-
-/// The name of an object, or one that the API server could generate.
-fn name_of(item: &Item<'_>) -> String {
-    match name(item.value) {
-        Some((name, true)) => name.to_owned(),
-        Some((prefix, false)) => format!("{prefix}00000"),
-        None => String::new(),
-    }
-}
-
-/// The name of an object and `true`, or else its `generateName` and `false`.
-pub(super) fn name(object: &Value) -> Option<(&str, bool)> {
-    let text = |key| object.get("metadata")?.get(key)?.as_str().filter(|name| !name.is_empty());
-    text("name").map(|name| (name, true)).or_else(|| text("generateName").map(|name| (name, false)))
 }
 
 /// Reads a map; null and absent are an empty one.

@@ -36,8 +36,8 @@ pub(crate) struct CheckedKind {
     pub(crate) needs_all_pods: bool,
     /// Diagnoses the object of this name. `None`: it does not exist.
     pub(crate) check: fn(&Context<'_>, &Name) -> Option<Diagnosis>,
-    /// The objects in a namespace, without those that are parts of another one's diagnosis.
-    pub(crate) find_all: fn(&Context<'_>, &str) -> Vec<Name>,
+    /// Finds the objects of all namespaces, without those that are parts of another one's diagnosis.
+    pub(crate) find_all: fn(&Context<'_>) -> BTreeSet<Name>,
 }
 
 /// Finds what a system has decided about a node.

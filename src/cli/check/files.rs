@@ -6,13 +6,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::Value;
 
 use super::workload::WORKLOADS;
-use crate::cli::input::{self, Problems};
+use crate::cli::input::{self, Generator, Problems};
 use crate::controller::lease;
 use crate::systems;
 use crate::systems::check::Cluster;
 
-/// The cluster of the objects in `paths`, and the documents of the workloads among them. `complete` may
-/// change a document before it is read.
+/// The cluster of the objects in `paths`, and the documents of the workloads among them. An object without
+/// a name gets one as from the API server; `complete` may change the document then, before it is read.
 ///
 /// # Errors
 /// [`Problems`]: everything that cannot be read or is not an object.
@@ -22,15 +22,24 @@ pub(super) fn read(
 ) -> anyhow::Result<(Cluster, Vec<Value>)> {
     let mut workloads = Vec::new();
     let mut cluster = Cluster::default();
+    let mut names = Generator::default();
     let mut problems = Problems::default();
     let documents = input::read_documents(paths, &mut problems);
     for document in &documents {
         for item in document.items(&mut problems) {
             let mut object = item.to_object();
+            names.complete(&mut object);
             complete(&mut object);
             // If there is one object of a kind, the files have all objects of that kind.
             cluster.known.insert(item.kind.clone());
-            if WORKLOADS.iter().any(|of| of.is_of_kind(&item.version, &item.kind)) {
+            let is_workload = WORKLOADS.iter().any(|of| of.is_of_kind(&item.version, &item.kind));
+            let is_core = matches!((&*item.version, &*item.kind), ("v1", "Node" | "Pod"));
+            if (is_workload || is_core) && !object["metadata"]["name"].is_string() {
+                let kind = &item.kind;
+                problems.push(format!("{}: a {kind} without metadata.name", document.location));
+                continue;
+            }
+            if is_workload {
                 workloads.push(object.clone());
             }
             let problem = match (item.version.as_str(), item.kind.as_str()) {

@@ -1,6 +1,6 @@
 //! What waits in a namespace, or in all of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +10,7 @@ use super::checked_kinds;
 use super::workload::{WORKLOADS, namespace_of};
 use crate::kubernetes::{is_finished, label};
 use crate::systems::SYSTEMS;
-use crate::systems::check::{Cluster, Context, Diagnosis};
+use crate::systems::check::{CheckedKind, Cluster, Context, Diagnosis};
 use crate::systems::exclusion::IGNORE;
 use crate::view::Name;
 use crate::view::resource::{NAMESPACE, POD};
@@ -33,7 +33,8 @@ pub(super) fn diagnose(
     documents: &[Value],
     namespace: &str,
 ) -> anyhow::Result<Diagnosis> {
-    let diagnosis = diagnose_one(context, documents, namespace);
+    let found = find_objects(context).remove(namespace).unwrap_or_default();
+    let diagnosis = diagnose_one(context, documents, namespace, found);
     let Cluster { view, .. } = context.cluster;
     // Files may have objects of a namespace without the namespace.
     let exists = !diagnosis.parts.is_empty()
@@ -44,7 +45,27 @@ pub(super) fn diagnose(
     Ok(diagnosis)
 }
 
-fn diagnose_one(context: &Context<'_>, documents: &[Value], namespace: &str) -> Diagnosis {
+/// Objects of kinds that systems diagnose.
+type Objects = Vec<(&'static CheckedKind, Name)>;
+
+/// Finds the objects of all kinds that systems diagnose, by their namespaces.
+fn find_objects(context: &Context<'_>) -> BTreeMap<String, Objects> {
+    let mut found: BTreeMap<String, Objects> = BTreeMap::new();
+    for kind in checked_kinds() {
+        for name in (kind.find_all)(context) {
+            found.entry(name.namespace.to_string()).or_default().push((kind, name));
+        }
+    }
+    found
+}
+
+/// Diagnoses a namespace, with the objects that were found there.
+fn diagnose_one(
+    context: &Context<'_>,
+    documents: &[Value],
+    namespace: &str,
+    found: Objects,
+) -> Diagnosis {
     let mut diagnosis = Diagnosis::new(KIND, &Name::cluster_wide(namespace));
     if context.cluster.view.namespace_has_annotation(namespace, IGNORE) {
         diagnosis.report(
@@ -64,10 +85,8 @@ fn diagnose_one(context: &Context<'_>, documents: &[Value], namespace: &str) -> 
             parts.push(part);
         }
     };
-    for kind in checked_kinds() {
-        let names = (kind.find_all)(context, namespace).into_iter();
-        names.filter_map(|name| (kind.check)(context, &name)).for_each(&mut add);
-    }
+    let objects = found.into_iter().filter_map(|(kind, name)| (kind.check)(context, &name));
+    objects.for_each(&mut add);
     for workload in WORKLOADS {
         for name in workload.find_all(documents, namespace) {
             let name = Name::new(namespace, name);
@@ -102,11 +121,15 @@ fn is_part_of_own(pod: &Pod, namespace: &str, parts: &[Diagnosis]) -> bool {
 pub(super) fn diagnose_all(context: &Context<'_>, documents: &[Value]) -> Diagnosis {
     let pods = context.cluster.pods.iter().filter_map(|pod| pod.metadata.namespace.clone());
     let of_documents = documents.iter().map(namespace_of);
-    let mut namespaces: BTreeSet<String> = pods.collect();
+    let mut found = find_objects(context);
+    let mut namespaces: BTreeSet<String> = pods.chain(found.keys().cloned()).collect();
     namespaces.extend(of_documents.map(str::to_owned));
     namespaces.extend(context.cluster.view.namespaces().map(str::to_owned));
     let mut diagnosis = Diagnosis { kind: ALL, ..Diagnosis::default() };
-    let parts = namespaces.iter().map(|namespace| diagnose_one(context, documents, namespace));
+    let parts = namespaces.iter().map(|namespace| {
+        let found = found.remove(namespace).unwrap_or_default();
+        diagnose_one(context, documents, namespace, found)
+    });
     let is_shown = |part: &Diagnosis| !part.parts.is_empty() || part.has_obstacle();
     diagnosis.parts = parts.filter(is_shown).collect();
     diagnosis.parts.sort_by_key(|part| !part.has_obstacle());

@@ -1,4 +1,6 @@
-//! Why the pods of a Deployment, a StatefulSet or a Job wait, or do not exist.
+//! Why the pods of workloads, such as a Deployment or a Job, wait or do not exist.
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ApiResource;
@@ -8,7 +10,7 @@ use crate::admission::Decision;
 use crate::admission::stored::decide_creation;
 use crate::cli::input::Item;
 use crate::cli::template;
-use crate::kubernetes::{self, own_refusal};
+use crate::kubernetes::{self, controller, own_refusal};
 use crate::placement::reason::Stage;
 use crate::systems::SYSTEMS;
 use crate::systems::check::words::counted;
@@ -22,31 +24,61 @@ pub(super) struct Workload {
     /// The names on the command line.
     pub(super) names: &'static [&'static str],
     resource: Resource,
-    /// The path to the number of pods.
-    count: &'static str,
+    count: Count,
+}
+
+/// How many pods an object has.
+#[derive(Debug)]
+enum Count {
+    /// As many as it has at this path, or one.
+    Stated(&'static str),
+    /// As many as its status has at this path, once its controller has seen it.
+    Observed(&'static str),
+    /// It makes objects of this kind, which have them.
+    OfMade(&'static str),
 }
 
 const fn resource(group: &'static str, kind: &'static str, plural: &'static str) -> Resource {
     Resource { group, version: "v1", kind, plural, namespaced: true }
 }
 
-/// The kinds that are diagnosed.
+/// The kinds that are diagnosed. Those that make others come first.
 pub(super) static WORKLOADS: &[Workload] = &[
     Workload {
         names: &["deployment", "deployments", "deploy"],
         resource: resource("apps", "Deployment", "deployments"),
-        count: "/spec/replicas",
+        count: Count::Stated("/spec/replicas"),
+    },
+    Workload {
+        names: &["replicaset", "replicasets", "rs"],
+        resource: resource("apps", "ReplicaSet", "replicasets"),
+        count: Count::Stated("/spec/replicas"),
     },
     Workload {
         names: &["statefulset", "statefulsets", "sts"],
         resource: resource("apps", "StatefulSet", "statefulsets"),
-        count: "/spec/replicas",
+        count: Count::Stated("/spec/replicas"),
+    },
+    Workload {
+        names: &["daemonset", "daemonsets", "ds"],
+        resource: resource("apps", "DaemonSet", "daemonsets"),
+        count: Count::Observed("/status/desiredNumberScheduled"),
+    },
+    Workload {
+        names: &["cronjob", "cronjobs", "cj"],
+        resource: resource("batch", "CronJob", "cronjobs"),
+        count: Count::OfMade("Job"),
     },
     Workload {
         // `job` is also the first name of another kind, which has precedence.
         names: &["job", "jobs.batch", "job.batch", "batchjob"],
         resource: resource("batch", "Job", "jobs"),
-        count: "/spec/parallelism",
+        count: Count::Stated("/spec/parallelism"),
+    },
+    Workload {
+        names: &["replicationcontroller", "replicationcontrollers", "rc"],
+        resource: resource("", "ReplicationController", "replicationcontrollers"),
+        count: Count::Stated("/spec/replicas"),
     },
 ];
 
@@ -70,12 +102,18 @@ impl Workload {
         self.is_of_kind(text("apiVersion"), text("kind"))
     }
 
-    /// The objects of this kind in a namespace.
+    /// Whether a diagnosis of this kind needs the objects of another.
+    pub(super) fn needs(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+            || matches!(self.count, Count::OfMade(kind) if kind == other.resource.kind)
+    }
+
+    /// The objects of this kind in a namespace, without those that another one has made.
     pub(super) fn find_all<'d>(&self, documents: &'d [Value], namespace: &str) -> Vec<&'d str> {
         let names = documents
             .iter()
             .filter(|document| self.is_document(document) && namespace_of(document) == namespace)
-            .filter(|document| !self.is_own(document))
+            .filter(|document| !self.is_own(document) && !is_made(document, documents))
             .filter_map(|document| document["metadata"]["name"].as_str());
         names.collect()
     }
@@ -110,18 +148,28 @@ impl Workload {
         }
         let mut diagnosis = Diagnosis::new(self.resource.kind, key);
         if let Some(document) = document {
-            let wanted = document.pointer(self.count).and_then(Value::as_u64).unwrap_or(1);
-            let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-            diagnosis.asked.push(format!(
-                "{}, of which {} exist",
-                counted(wanted, "pod"),
-                pods.len()
-            ));
+            let wanted = self.wanted(document);
+            diagnosis.asked.extend(wanted.map(|wanted| {
+                format!("{}, of which {} exist", counted(wanted, "pod"), pods.len())
+            }));
             // A Job that has ended needs no pods.
             let is_done = document.pointer("/status/completionTime").is_some();
-            if pods.len() < wanted && !is_done {
+            if wanted.is_none_or(|wanted| pods.len() < wanted) && !is_done {
                 report_template(&mut diagnosis, context, document, namespace);
             }
+        }
+        if let Count::OfMade(kind) = self.count {
+            let made = documents.iter().filter(|of| {
+                of["kind"] == kind
+                    && namespace_of(of) == &**namespace
+                    && maker_of(of) == Some((self.kind(), name))
+            });
+            let names: BTreeSet<&str> =
+                made.filter_map(|of| of["metadata"]["name"].as_str()).collect();
+            let workload = WORKLOADS.iter().find(|of| of.kind() == kind);
+            diagnosis.parts.extend(names.into_iter().filter_map(|name| {
+                workload?.diagnose(context, documents, &Name::new(namespace, name))
+            }));
         }
         for pod in pods {
             let name = Name::new(namespace, pod.metadata.name.as_deref().unwrap_or_default());
@@ -130,10 +178,44 @@ impl Workload {
         Some(diagnosis)
     }
 
+    /// The number of pods that an object should have, if it says so.
+    fn wanted(&self, document: &Value) -> Option<usize> {
+        let at = |path| {
+            let count = document.pointer(path).and_then(Value::as_u64)?;
+            Some(usize::try_from(count).unwrap_or(usize::MAX))
+        };
+        match self.count {
+            Count::Stated(path) => at(path).or(Some(1)),
+            Count::Observed(path) => at(path),
+            Count::OfMade(_) => None,
+        }
+    }
+
     /// Whether the object of this name has created a pod.
     fn owns(&self, name: &str, pod: &Pod) -> bool {
-        kubernetes::workload(&pod.metadata) == Some((self.resource.kind, name))
+        let made_by = Some((self.kind(), name));
+        let of_maker = || controller(&pod.metadata).map(|of| (&*of.kind, &*of.name));
+        kubernetes::workload(&pod.metadata) == made_by || of_maker() == made_by
     }
+}
+
+/// Returns the kind and the name of the controller that has made an object.
+fn maker_of(document: &Value) -> Option<(&str, &str)> {
+    let owners = document["metadata"]["ownerReferences"].as_array()?;
+    let controller = owners.iter().find(|owner| owner["controller"] == true)?;
+    Some((controller["kind"].as_str()?, controller["name"].as_str()?))
+}
+
+/// Returns true if one of `documents` has made an object: that one is diagnosed with it.
+fn is_made(document: &Value, documents: &[Value]) -> bool {
+    let maker = maker_of(document);
+    maker.is_some_and(|(kind, name)| {
+        documents.iter().any(|of| {
+            of["kind"] == kind
+                && of["metadata"]["name"] == name
+                && namespace_of(of) == namespace_of(document)
+        })
+    })
 }
 
 /// The namespace of a document.
@@ -157,7 +239,7 @@ fn report_template(
     };
     let (cluster, policy) = (context.cluster, context.policy);
     let decided = template::find_template(&item)
-        .and_then(|pointer| template::expand(&item, pointer, namespace).ok())
+        .and_then(|pointer| template::expand(&item, &diagnosis.name, pointer, namespace).ok())
         .and_then(|of| decide_creation(&POD, namespace, &of, &cluster.view, policy).ok());
     if let Some(Decision::Refuse(refusal)) = decided {
         let first = refusal.first();

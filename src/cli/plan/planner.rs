@@ -1,8 +1,6 @@
 //! Decides on each object of the input, in the order of the input: as if the objects were created one
 //! after the other.
 
-use std::collections::HashMap;
-
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -14,7 +12,7 @@ use super::patch::rebase;
 use super::settle::{self, Stage, Written};
 use crate::admission::stored::{decide_as_written, decide_creation};
 use crate::admission::{Admission, Decision, ParseError, Pass, Refusal};
-use crate::cli::input::{Document, Item, Problems};
+use crate::cli::input::{self, Document, Generator, Item, Problems};
 use crate::cli::report::Planned;
 use crate::cli::template;
 use crate::placement::reason;
@@ -77,37 +75,20 @@ impl Entry<'_> {
     }
 }
 
-/// Generates names as the API server does, but the same ones for the same input.
-#[derive(Debug, Default)]
-pub(super) struct Generator(HashMap<String, usize>);
-
-impl Generator {
-    /// The objects of the input, with their names.
-    pub(super) fn read<'d>(
-        &mut self,
-        documents: &'d [Document],
-        problems: &mut Problems,
-    ) -> Vec<Entry<'d>> {
-        let mut entries = Vec::new();
-        for (document, of) in documents.iter().enumerate() {
-            entries.extend(of.items(problems).into_iter().map(|item| {
-                let name =
-                    template::name(item.value).map(|(name, is_complete)| match is_complete {
-                        true => name.to_owned(),
-                        false => self.generate(name),
-                    });
-                Entry { document, item, name, written: None }
-            }));
-        }
-        entries
+/// Returns the objects of the input, with their names.
+pub(super) fn read<'d>(
+    documents: &'d [Document],
+    names: &mut Generator,
+    problems: &mut Problems,
+) -> Vec<Entry<'d>> {
+    let mut entries = Vec::new();
+    for (document, of) in documents.iter().enumerate() {
+        entries.extend(of.items(problems).into_iter().map(|item| {
+            let name = names.name(item.value);
+            Entry { document, item, name, written: None }
+        }));
     }
-
-    fn generate(&mut self, prefix: &str) -> String {
-        let count = self.0.entry(prefix.to_owned()).or_default();
-        let name = format!("{prefix}{count:05}");
-        *count += 1;
-        name
-    }
+    entries
 }
 
 pub(super) struct Planner<'a> {
@@ -130,7 +111,7 @@ pub(super) struct Planner<'a> {
 impl Planner<'_> {
     fn problem(&mut self, entry: &Entry<'_>, problem: &str) {
         let location = &self.documents[entry.document].location;
-        let name = template::name(entry.item.value).map_or("", |(name, _)| name);
+        let name = entry.name.as_deref().unwrap_or_default();
         let object = format!("{} {name}", entry.item.kind);
         self.problems.push(format!("{location}: {}: {problem}", object.trim_end()));
     }
@@ -327,9 +308,10 @@ impl Planner<'_> {
         Some(Planned { preview, unplayed: Some(String::new()), ..planned })
     }
 
-    /// The plan of an object with this decision, and nothing beside it.
+    /// The plan of an object with this decision, and nothing beside it. `None`: it has no name.
     fn planned<'d>(&self, entry: &Entry<'d>, decision: Decision) -> Option<Planned<'d>> {
-        Planned::new(entry.document, &entry.item, self.namespace_of(&entry.item), decision)
+        let (name, namespace) = (entry.name.clone()?, self.namespace_of(&entry.item));
+        Some(Planned::new(entry.document, &entry.item, namespace, name, decision))
     }
 
     /// Gets the preview of an object from its system. `None` if there is a problem, which is
@@ -406,11 +388,12 @@ impl Planner<'_> {
         let Some(kind) = kinds.find(|kind| kind.resource.kind == template::CLAIM) else {
             return Vec::new();
         };
-        let claims = template::claims(&entry.item, &namespace);
+        let owner = entry.name.as_deref().unwrap_or_default();
+        let claims = template::claims(&entry.item, owner, &namespace);
         let claims = claims.map_err(|problem| self.problem(entry, &problem)).unwrap_or_default();
         let mut planned = Vec::new();
         for (pointer, mut claim) in claims {
-            let name = template::name(&claim).map(|(name, _)| name.to_owned()).unwrap_or_default();
+            let name = input::name(&claim).map(|(name, _)| name.to_owned()).unwrap_or_default();
             let key = Name::new(&namespace, &name);
             let (preview, decision) = match self.ask(kind, &key, &claim, None, view) {
                 Ok(previewed) => previewed,
@@ -458,21 +441,22 @@ impl Planner<'_> {
         view: &mut View,
     ) -> Option<Planned<'d>> {
         let namespace = self.namespace_of(&entry.item);
-        if entry.name.is_none() {
+        let Some(name) = entry.name.as_deref() else {
             self.problem(entry, NAMELESS);
             return None;
-        }
+        };
         let unplayed = template::find_template(&entry.item).is_none();
         let unplayed = unplayed.then(|| template::format_pointer(pointer));
         let mut preview = Preview::default();
-        let planned = template::expand(&entry.item, pointer, &namespace).and_then(|mut pod| {
-            if template::is_for_each_node(&entry.item) {
-                preview = pin_to_one(&mut pod, view);
-            }
-            let decision = decide_creation(&POD, &namespace, &pod, view, self.policy)
-                .map_err(|error| format_error(&POD, &error))?;
-            Ok((pod, decision))
-        });
+        let planned =
+            template::expand(&entry.item, name, pointer, &namespace).and_then(|mut pod| {
+                if template::is_for_each_node(&entry.item) {
+                    preview = pin_to_one(&mut pod, view);
+                }
+                let decision = decide_creation(&POD, &namespace, &pod, view, self.policy)
+                    .map_err(|error| format_error(&POD, &error))?;
+                Ok((pod, decision))
+            });
         let planned = planned.map_err(|problem| self.problem(entry, &problem));
         let (mut pod, decision) = planned.ok()?;
         if matches!(decision, Decision::Pass(_)) {
@@ -489,15 +473,14 @@ impl Planner<'_> {
         };
         if !matches!(decision, Decision::Refuse(_)) {
             let is_patched = json_patch::patch(&mut pod, &Patch(operations)).is_ok();
-            let name = match template::name(&pod) {
+            let name = match input::name(&pod) {
                 Some((name, true)) => name.to_owned(),
                 // Its name does not exist: messages about it name the object.
                 Some((_, false)) if !pointer.is_empty() => {
-                    let name = entry.name.as_deref().unwrap_or_default();
                     let of = format!("of {} {name}", entry.item.kind);
                     unplayed.iter().fold(of, |of, path| format!("{of}, {path}"))
                 }
-                _ => entry.name.clone().unwrap_or_default(),
+                _ => name.to_owned(),
             };
             pod["metadata"]["name"] = name.into();
             // Later pods of the input are decided as in a cluster that has this one.

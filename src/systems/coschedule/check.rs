@@ -9,7 +9,9 @@ pub(super) use group::check_pod;
 
 use crate::systems::check::CheckedKind;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::resources::PIPELINE_RUN;
+use crate::view::Name;
 
 /// The kinds of objects that coscheduling diagnoses.
 pub(super) const KINDS: &[CheckedKind] = &[
@@ -18,13 +20,12 @@ pub(super) const KINDS: &[CheckedKind] = &[
         missing: PIPELINE_RUN.kind,
         needs_all_pods: true,
         check: run::diagnose,
-        find_all: |context, namespace| {
+        find_all: |context| {
             let view = &context.cluster.view;
-            let own = view.pipeline_runs().filter(|(name, run)| {
-                *name.namespace == *namespace
-                    && (!run.done || run::is_refused(namespace, run, view))
-            });
-            own.map(|(name, _)| name.clone()).collect()
+            let is_shown = |(name, run): &(&Name, &PipelineRun)| {
+                !run.done || run::is_refused(&name.namespace, run, view)
+            };
+            view.pipeline_runs().filter(is_shown).map(|(name, _)| name.clone()).collect()
         },
     },
     CheckedKind {

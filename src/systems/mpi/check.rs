@@ -22,10 +22,7 @@ pub(super) const KINDS: &[CheckedKind] = &[CheckedKind {
     missing: "MPI cluster",
     needs_all_pods: true,
     check: diagnose,
-    find_all: |context, namespace| {
-        let clusters = context.cluster.view.mpi_clusters();
-        clusters.into_iter().filter(|name| *name.namespace == *namespace).collect()
-    },
+    find_all: |context| context.cluster.view.mpi_clusters(),
 }];
 
 /// Why a cluster does not start. `None`: no workload and no pod is of it.

@@ -7,7 +7,11 @@ use super::objects::*;
 use super::situations;
 
 fn owned(pod: Value, kind: &str, name: &str) -> Value {
-    let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+    let version = match kind {
+        "Job" => "batch/v1",
+        "ReplicationController" => "v1",
+        _ => "apps/v1",
+    };
     let owner =
         json!({"apiVersion": version, "kind": kind, "name": name, "uid": "o", "controller": true});
     let mut pod = with(pod, &json!({"metadata": {"ownerReferences": [owner]}}));
@@ -26,6 +30,9 @@ fn the_pods_of_a_workload_are_its_parts() {
     let mut found = Findings::default();
     for (word, version, kind, owner) in [
         ("deployment", "apps/v1", "Deployment", ("ReplicaSet", "w-5d4f")),
+        ("rs", "apps/v1", "ReplicaSet", ("ReplicaSet", "w")),
+        ("daemonset", "apps/v1", "DaemonSet", ("DaemonSet", "w")),
+        ("rc", "v1", "ReplicationController", ("ReplicationController", "w")),
         ("statefulset", "apps/v1", "StatefulSet", ("StatefulSet", "w")),
         ("job", "batch/v1", "Job", ("Job", "w")),
         ("jobs.batch", "batch/v1", "Job", ("Job", "w")),
@@ -49,6 +56,40 @@ fn the_pods_of_a_workload_are_its_parts() {
     let pod = with(running("p", "n1", json!({})), &ended);
     found.show("a pod that has ended", &[node("n1"), pod], "pod/p");
     found.compare("workloads");
+}
+
+#[test]
+fn an_object_that_another_one_has_made_is_diagnosed_with_it() {
+    let mut found = Findings::default();
+    let host = json!({"streams.ibm.com/host": "n9"});
+    let made = |version: &str, kind: &str, name: &str, owner: &str| {
+        let owners = json!([{"apiVersion": version, "kind": owner, "name": "w", "uid": "o", "controller": true}]);
+        let metadata = json!({"metadata": {"name": name, "ownerReferences": owners}});
+        with(workload(version, kind, &host), &metadata)
+    };
+    let sets = [
+        node("n1"),
+        workload("apps/v1", "Deployment", &host),
+        made("apps/v1", "ReplicaSet", "w-5d4f", "Deployment"),
+        owned(running("p", "n1", json!({})), "ReplicaSet", "w-5d4f"),
+    ];
+    found.show("a Deployment in its namespace", &sets, "").show(
+        "its ReplicaSet",
+        &sets,
+        "rs/w-5d4f",
+    );
+    let template = workload("batch/v1", "Job", &host)["spec"]["template"].clone();
+    let every_night = json!({"spec": {"schedule": "0 0 * * *", "replicas": null, "parallelism": null,
+        "template": null, "jobTemplate": {"spec": {"template": template}}}});
+    let jobs = [
+        node("n1"),
+        with(workload("batch/v1", "CronJob", &json!({})), &every_night),
+        made("batch/v1", "Job", "w-1", "CronJob"),
+        owned(waiting("w-1-x", &Value::Null), "Job", "w-1"),
+        made("batch/v1", "Job", "w-2", "CronJob"),
+    ];
+    found.show("a CronJob", &jobs, "cronjob/w").show("a CronJob in its namespace", &jobs, "");
+    found.compare("makers");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_plan_has_the_colours_of_its_verdicts() {
         1,
         &[
             "\u{1b}[1mPod default/pe-0\u{1b}[0m: \u{1b}[32mplaced\u{1b}[0m\n",
-            "\u{1b}[1mPod default/lost-\u{1b}[0m: \u{1b}[31mrefused (422)\u{1b}[0m\n\
+            "\u{1b}[1mPod default/lost-00000\u{1b}[0m: \u{1b}[31mrefused (422)\u{1b}[0m\n\
              \x20 \u{1b}[31mMissingLabel: ",
         ],
     );

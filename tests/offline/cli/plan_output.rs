@@ -22,7 +22,7 @@ fn the_plan_of_a_job_in_each_format() {
     assert_snapshot("plan_yaml", &both);
     let patches = plan("patch");
     assert_snapshot("plan_patch", &patches.stdout);
-    let refused = "stowplan: Pod default/lost-: refused (422): MissingLabel: ";
+    let refused = "stowplan: Pod default/lost-00000: refused (422): MissingLabel: ";
     assert!(patches.stderr.starts_with(refused), "{patches:?}");
 
     // The patch and the YAML say the same.

@@ -33,8 +33,9 @@ fn objects_of_every_kind_may_have_a_generated_name() {
     output.has_lines(0, &[]);
     let list = output.json();
     assert!(list["items"].as_array().is_some_and(|items| items.len() >= 8), "{list}");
-    for item in list["items"].as_array().expect("a list") {
-        assert_eq!((&item["name"], &item["allowed"]), (&json!("x-"), &json!(true)), "{item}");
+    for (number, item) in list["items"].as_array().expect("a list").iter().enumerate() {
+        let name = json!(format!("x-{number:05}"));
+        assert_eq!((&item["name"], &item["allowed"]), (&name, &json!(true)), "{item}");
     }
 }
 
@@ -46,7 +47,7 @@ fn the_pod_of_a_task_run_is_planned() {
                 workspaces: [{name: w, persistentVolumeClaim: {claimName: data}}]\n";
     plan(text, "").shows(
         0,
-        &["\nTaskRun default/unit-: its pod is placed\n", "affinity-assistant-88b1e3553f"],
+        &["\nTaskRun default/unit-00000: its pod is placed\n", "affinity-assistant-88b1e3553f"],
     );
     plan(&text.replace("nightly", "'not a name'"), "").shows(1, &["not a name"]);
 }

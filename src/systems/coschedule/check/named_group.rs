@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::group::Facts;
 use crate::kubernetes::{annotation, is_finished, label, node_name};
 use crate::systems::check::words::counted;
-use crate::systems::check::{Context, Diagnosis};
+use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::native::parse_group;
@@ -16,16 +16,17 @@ use crate::view::Name;
 /// The kind of the diagnosis: a group is no object of Kubernetes.
 const KIND: &str = "Group";
 
-/// The groups that pods of a namespace name, or that have a placeholder.
-pub(super) fn find_all(context: &Context<'_>, namespace: &str) -> Vec<Name> {
-    let cluster = context.cluster;
-    let pods =
-        cluster.in_namespace(namespace).filter(|pod| label(&pod.metadata, keys::MEMBER).is_some());
-    let of_pods = pods.filter_map(|pod| annotation(&pod.metadata, keys::GROUP).map(str::to_owned));
-    let made = cluster.view.placeholders().filter(|(name, _)| *name.namespace == *namespace);
-    let of_placeholders = made.filter_map(|(_, made)| made.group.as_deref().map(str::to_owned));
-    let groups: BTreeSet<String> = of_pods.chain(of_placeholders).collect();
-    groups.into_iter().map(|group| Name::new(namespace, &group)).collect()
+/// Finds the groups that pods name, or that have a placeholder.
+pub(super) fn find_all(context: &Context<'_>) -> BTreeSet<Name> {
+    let Cluster { pods, view, .. } = context.cluster;
+    let members = pods.iter().filter(|pod| label(&pod.metadata, keys::MEMBER).is_some());
+    let of_pods = members.filter_map(|Pod { metadata, .. }| {
+        Some(Name::new(metadata.namespace.as_deref()?, annotation(metadata, keys::GROUP)?))
+    });
+    let of_placeholders = view
+        .placeholders()
+        .filter_map(|(name, made)| Some(Name::new(&name.namespace, made.group.as_deref()?)));
+    of_pods.chain(of_placeholders).collect()
 }
 
 /// Why the pods of a group wait. `None`: no pod names it, and it has no placeholder.

@@ -16,12 +16,9 @@ use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::resources::STREAMS_JOB;
 use crate::view::Name;
 
-/// The StreamsJobs of a namespace.
-pub(super) fn find_all(context: &Context<'_>, namespace: &str) -> Vec<Name> {
-    let jobs = context.cluster.view.streams_jobs();
-    let own = jobs.filter(|(name, _)| *name.namespace == *namespace);
-    let names: BTreeSet<Name> = own.map(|(name, _)| name.clone()).collect();
-    names.into_iter().collect()
+/// Finds all StreamsJobs.
+pub(super) fn find_all(context: &Context<'_>) -> BTreeSet<Name> {
+    context.cluster.view.streams_jobs().map(|(name, _)| name.clone()).collect()
 }
 
 /// The kind of the diagnosis of pods with the label of a job that does not exist.

@@ -150,11 +150,10 @@ fn recorded(pool: &HostPool) -> impl Iterator<Item = &str> {
     members.filter_map(|member| member.node.as_deref())
 }
 
-/// The pools of a namespace that no job owns.
-pub(super) fn find_all(context: &Context<'_>, namespace: &str) -> Vec<Name> {
-    let pools = context.cluster.view.host_pools();
-    let own = pools.filter(|(name, pool)| *name.namespace == *namespace && pool.job.is_none());
-    own.map(|(name, _)| name.clone()).collect()
+/// Finds the pools that no job owns.
+pub(super) fn find_all(context: &Context<'_>) -> BTreeSet<Name> {
+    let pools = context.cluster.view.host_pools().filter(|(_, pool)| pool.job.is_none());
+    pools.map(|(name, _)| name.clone()).collect()
 }
 
 /// Finds what is wrong with a member of a pool, and the remedy.
