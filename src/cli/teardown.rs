@@ -191,7 +191,8 @@ impl Hold {
             has_existed: first.is_some(),
         };
         let seconds = lease::DURATION.as_secs();
-        if let Some(controller) = first.as_ref().and_then(holder) {
+        let held = first.as_ref().filter(|lease| !is_expired(lease));
+        if let Some(controller) = held.and_then(holder) {
             let wait = if dry_run { "would wait" } else { "waiting" };
             print_notice(&format!(
                 "{wait} up to {seconds} s for the end of controller {controller}, which holds the \
@@ -275,6 +276,17 @@ impl Hold {
 fn holder(lease: &Lease) -> Option<String> {
     let holder = lease.spec.as_ref()?.holder_identity.clone()?;
     (!holder.is_empty() && holder != HOLDER).then_some(holder)
+}
+
+/// Returns true if a Lease was not renewed in time: its holder has ended without a release.
+fn is_expired(lease: &Lease) -> bool {
+    let Some(LeaseSpec { renew_time: Some(renewed), lease_duration_seconds, .. }) = &lease.spec
+    else {
+        return false;
+    };
+    let duration = lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let duration = duration.map_or(lease::DURATION, Duration::from_secs);
+    renewed.0.checked_add(duration).is_ok_and(|end| end < Timestamp::now())
 }
 
 /// A teardown of the cluster. In a dry run it reads only.

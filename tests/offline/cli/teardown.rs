@@ -10,6 +10,11 @@ const TAINT: &str = "status-taint.cluster-autoscaler.kubernetes.io/stowplan-excl
 /// A cluster with one of each trace, beside objects of users that look alike. The controller that
 /// held the Lease has released it, unless `holder` names one.
 fn with_traces(path: &str, holder: &str) -> Answer {
+    with_lease(path, &json!({"holderIdentity": holder}))
+}
+
+/// The same with this Lease.
+fn with_lease(path: &str, lease: &Value) -> Answer {
     let labelled = |name: &str, labels: &Value| {
         let metadata = json!({"name": name, "namespace": "jobs", "uid": "u", "labels": labels});
         json!({"metadata": metadata, "spec": {}})
@@ -22,7 +27,7 @@ fn with_traces(path: &str, holder: &str) -> Answer {
         "metadata": {"name": "node-1", "labels": {"pool.stowplan.node-restriction.kubernetes.io/abc": "0", "mine": "yes"}},
         "spec": {"taints": [{"key": TAINT, "effect": "NoSchedule"}, {"key": "mine", "effect": "NoSchedule"}]}});
     let lease = json!({"metadata": {"name": "stowplan-controller", "resourceVersion": "1"},
-        "spec": {"holderIdentity": holder}});
+        "spec": lease});
     let secret = json!({"metadata": {"name": "stowplan-tls", "uid": "u", "labels":
         {"app.kubernetes.io/managed-by": "stowplan", "stowplan.dev/tls": "serving"}}});
     let end = path.split('?').next().unwrap_or_default();
@@ -70,6 +75,23 @@ fn a_dry_run_lists_what_a_teardown_removes_and_changes_nothing() {
     assert_eq!(held.writes(), [""; 0]);
     let text = url.iter().fold(shown.0, |text, url| text.replace(url, "URL"));
     Shown(text).compare("teardown");
+}
+
+/// A controller that was killed has left it.
+#[test]
+fn a_lease_that_has_expired_is_taken_at_once() {
+    let lease = |renewed: &str| json!({"holderIdentity": "controller-0", "leaseDurationSeconds": 15, "renewTime": renewed});
+    for (renewed, waits) in
+        [("2026-01-01T00:00:00.000000Z", false), ("2999-01-01T00:00:00.000000Z", true)]
+    {
+        let cluster = Cluster::start(move |path| with_lease(path, &lease(renewed)));
+        let output = cluster.run("teardown -n jobs --dry-run", "");
+        assert_eq!(output.stderr.contains("would wait up to 15 s"), waits, "{output:?}");
+    }
+    let cluster =
+        Cluster::start(move |path| with_lease(path, &lease("2026-01-01T00:00:00.000000Z")));
+    let output = cluster.run("teardown -n jobs", "");
+    assert_eq!((output.code, output.stderr.contains("waiting")), (0, false), "{output:?}");
 }
 
 #[test]
