@@ -189,3 +189,16 @@ fn a_pod_that_chose_a_node_can_only_choose_another() {
     }
     found.compare("another_node");
 }
+
+#[test]
+fn a_job_that_lacks_nodes_names_those_that_are_closed() {
+    let mut found = Findings::default();
+    let taint = json!({"key": "gpu", "value": "yes", "effect": "NoSchedule"});
+    let nodes = [node("n1"), cordoned(node("n2")), tainted(node("n3"), &[taint])];
+    for reason in ["InsufficientNodes", "Contradiction"] {
+        let accepted = condition("Accepted", "False", reason, "the job needs 2 nodes");
+        let objects = [&nodes[..], &[streams_job(&[accepted])]].concat();
+        found.add(reason, &objects, "job/j");
+    }
+    found.compare("closed_for_jobs");
+}

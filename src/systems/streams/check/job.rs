@@ -8,6 +8,7 @@ use super::conditions::{job_remedy, report_conditions};
 use super::{pool, scaling};
 use crate::api::condition::{READY, Status, find};
 use crate::kubernetes::label;
+use crate::placement::reason::Reason;
 use crate::systems::check::words::counted;
 use crate::systems::check::{Context, Diagnosis};
 use crate::systems::streams::keys::{JOB, PROCESSING_ELEMENT};
@@ -60,6 +61,10 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
             let remedy = |reason: &str| job_remedy(reason, find_waiting_pool(context, key, job));
             let generation = job.identity.generation;
             report_conditions(&mut diagnosis, &job.status.conditions, generation, remedy);
+            if lacks_nodes(job) {
+                let nodes = cluster.view.nodes().map(|(node, _)| node).collect::<BTreeSet<_>>();
+                pool::report_ways_out(&mut diagnosis, context, nodes);
+            }
             for group in &job.status.groups {
                 let host = group.host.as_deref().unwrap_or("no node yet");
                 let elements = group.processing_elements.join(", ");
@@ -90,6 +95,16 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
         Some((context.pods.diagnose)(context, &name, pod))
     }));
     Some(diagnosis)
+}
+
+/// Whether a condition of a job says that more nodes would help.
+fn lacks_nodes(job: &StreamsJob) -> bool {
+    let reasons = [Reason::InsufficientNodes, Reason::NoTaggedNode].map(Reason::as_str);
+    job.status.conditions.iter().any(|of| {
+        of.status == Status::False
+            && reasons.contains(&&*of.reason)
+            && of.observed_generation.is_none_or(|observed| observed >= job.identity.generation)
+    })
 }
 
 /// The command that checks the first pool of a job that is not ready.

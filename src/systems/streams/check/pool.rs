@@ -129,12 +129,20 @@ fn wanted<'c>(pool: &'c HostPool, cluster: &'c Cluster) -> BTreeSet<&'c str> {
 fn report_closed(diagnosis: &mut Diagnosis, context: &Context<'_>, pool: &HostPool) {
     let lacks_nodes = find_current(pool, READY)
         .is_some_and(|ready| ready.reason == PoolReason::InsufficientNodes.as_str());
-    if !lacks_nodes {
-        return;
+    if lacks_nodes {
+        report_ways_out(diagnosis, context, wanted(pool, context.cluster));
     }
+}
+
+/// Reports those of `nodes` that are only closed, with what opens them.
+pub(super) fn report_ways_out<'c>(
+    diagnosis: &mut Diagnosis,
+    context: &Context<'c>,
+    nodes: impl IntoIterator<Item = &'c str>,
+) {
     let pod = PodNeeds::default();
     let mut closed = Closed::default();
-    for node in wanted(pool, context.cluster) {
+    for node in nodes {
         let Some(candidate) = context.cluster.candidate(node) else { continue };
         if let Some(found) = fit::first_obstacle(&Question::new(candidate, &pod), fit::POOL) {
             closed.add(context, node, &found);

@@ -62,7 +62,20 @@ impl Frame<'_, '_> {
             parts.push(format!("{} {verb} a node", some(&plain)));
         }
         let open = self.problem.open.ones().map(|class| self.problem.classes[class].count);
-        let open = counted(open.sum(), "node");
+        let open = format!("{} can take pods", counted(open.sum(), "node"));
+        let named: BTreeSet<&str> = required
+            .iter()
+            .flat_map(|pool| self.find_ineligible(*pool))
+            .flat_map(|of| of.1)
+            .collect();
+        let mut closed = if with_more_nodes { self.find_closed() } else { BTreeMap::new() };
+        let cordoned = closed.get(&Obstacle::Cordoned).and_then(|nodes| nodes.first().copied());
+        closed.values_mut().for_each(|nodes| nodes.retain(|node| !named.contains(node)));
+        closed.retain(|_, nodes| !nodes.is_empty());
+        let open = match closed.is_empty() {
+            true => open,
+            false => format!("{open}; {}", format_nodes(&closed)),
+        };
         let what = match parts.as_slice() {
             [] => "no element of it finds a node".to_owned(),
             [one] => one.clone(),
@@ -73,17 +86,19 @@ impl Frame<'_, '_> {
             false => "not all of these can hold together",
         };
         let problem = match parts.len() {
-            0 | 1 => format!("{what}, and no placement satisfies that ({open} can take pods)"),
-            _ => format!("{certainty} ({open} can take pods): {what}"),
+            0 | 1 => format!("{what}, and no placement satisfies that ({open})"),
+            _ => format!("{certainty} ({open}): {what}"),
         };
-        let (reason, remedy) = match with_more_nodes {
-            true => (
+        let more = "add nodes, free some, or create the job with other constraints";
+        let (reason, remedy) = match (with_more_nodes, cordoned) {
+            (true, Some(node)) => (
                 Reason::InsufficientNodes,
-                "add nodes, free some, or create the job with other constraints",
+                format!("open nodes (`kubectl uncordon {node}`), {more}"),
             ),
-            false => (
+            (true, None) => (Reason::InsufficientNodes, more.to_owned()),
+            (false, _) => (
                 Reason::Contradiction,
-                "create the job with other constraints: more nodes would not help",
+                "create the job with other constraints: more nodes would not help".to_owned(),
             ),
         };
         Finding::new(reason, format!("StreamsJob {}", self.name.name), problem, remedy)
@@ -129,9 +144,32 @@ impl Frame<'_, '_> {
         format!("pool {name} needs {nodes}{tagged}{exclusive} ({eligible} eligible{others})")
     }
 
+    /// Finds the nodes that take no pods, and could be opened.
+    fn find_closed(&self) -> BTreeMap<Obstacle<'_>, Vec<&str>> {
+        let mut closed: BTreeMap<Obstacle<'_>, Vec<&str>> = BTreeMap::new();
+        let groups = self.sites.groups.iter().filter(|group| !group.state.is_open());
+        for group in groups {
+            if let Some(obstacle @ (Obstacle::NotReady | Obstacle::Cordoned)) = group.state.unfit()
+            {
+                closed.entry(obstacle).or_default().extend(&group.nodes);
+            }
+        }
+        closed.values_mut().for_each(|nodes| nodes.sort_unstable());
+        closed
+    }
+
     /// Why a pool cannot have the nodes that it asks for by its tags or lists: some of them, each with its
     /// obstacle, after `before`. Empty: there are none.
     fn format_ineligible(&self, number: usize, before: &str) -> String {
+        let obstacles = self.find_ineligible(number);
+        match obstacles.is_empty() {
+            true => String::new(),
+            false => format!("{before}{}", format_nodes(&obstacles)),
+        }
+    }
+
+    /// Finds the nodes that a pool asks for by its tags or lists and cannot have, by their obstacles.
+    fn find_ineligible(&self, number: usize) -> BTreeMap<Obstacle<'_>, Vec<&str>> {
         let pool = self.pools[number];
         let of = &self.closure.pools[pool];
         let (view, sites) = (self.fixed.view, self.sites);
@@ -169,11 +207,7 @@ impl Frame<'_, '_> {
             nodes.sort_unstable();
         });
         obstacles.retain(|_, nodes| !nodes.is_empty());
-        if obstacles.is_empty() {
-            String::new()
-        } else {
-            format!("{before}{}", format_nodes(&obstacles))
-        }
+        obstacles
     }
 
     /// The other pools of the job whose members a pool could have if they were not theirs.
