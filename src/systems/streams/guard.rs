@@ -42,7 +42,8 @@ pub(crate) fn pools(
     ))
 }
 
-/// Checks whether a namespace may have one more pool beside its existing ones without `own`.
+/// Checks whether a namespace may have one more pool beside its existing ones without `own`. An invalid
+/// pool does not count: the controller serves others in its place.
 ///
 /// # Errors
 /// A finding about `subject` if it may not.
@@ -53,11 +54,8 @@ pub(crate) fn count(
     policy: &Policy,
 ) -> Result<(), Finding> {
     let most = policy.host_pools.max_pools_per_namespace;
-    let others = view
-        .host_pools()
-        .filter(|(name, _)| *name.namespace == *own.namespace && name.name != own.name)
-        .count();
-    if others < usize::try_from(most).unwrap_or(usize::MAX) {
+    let others = find_valid(&own.namespace, |name, _| *name != *own.name, view).len();
+    if others < to_usize(most) {
         return Ok(());
     }
     Err(Finding::new(
@@ -88,13 +86,7 @@ pub(crate) fn exclusive_hosts(
     if wanted == 0 {
         return Ok(());
     }
-    let others: u32 = view
-        .host_pools()
-        .filter(|(name, pool)| *name.namespace == *namespace && pool.exclusive)
-        // The controller gives no nodes to a pool that it has refused.
-        .filter(|(name, pool)| counts(&name.name, pool) && !is_refused(pool))
-        .map(|(_, pool)| hosts(pool.form.as_ref().ok()))
-        .fold(0, u32::saturating_add);
+    let others = count_exclusive(find_valid(namespace, counts, view), policy);
     if wanted.saturating_add(others) <= most {
         return Ok(());
     }
@@ -111,6 +103,39 @@ pub(crate) fn exclusive_hosts(
         ),
         "ask for fewer, make the pool Shared, or ask the cluster's administrator",
     ))
+}
+
+/// Finds the pools of a namespace that exist and are valid by themselves, of those for which `counts` is
+/// true, the oldest first, as the controller does.
+fn find_valid<'v>(
+    namespace: &str,
+    counts: impl Fn(&str, &HostPool) -> bool,
+    view: &'v View,
+) -> Vec<&'v HostPool> {
+    let pools = view.host_pools().filter(|(name, pool)| {
+        *name.namespace == *namespace
+            && counts(&name.name, pool)
+            && !pool.identity.deleting
+            && pool.form.is_ok()
+    });
+    let mut pools: Vec<_> = pools.collect();
+    pools.sort_unstable_by_key(|(name, pool)| (pool.identity.created, *name));
+    pools.into_iter().map(|(_, pool)| pool).collect()
+}
+
+/// Counts the exclusive hosts of pools, without those of pools to which the controller gives none. The
+/// policy may have admitted these with a warning, and their status may not say it yet.
+fn count_exclusive(mut pools: Vec<&HostPool>, policy: &Policy) -> u32 {
+    pools.truncate(to_usize(policy.host_pools.max_pools_per_namespace));
+    pools.retain(|pool| pool.exclusive && !is_refused(pool));
+    let has_nodes = |pool: &&HostPool| !pool.status.members.is_empty();
+    let (serving, waiting): (Vec<_>, Vec<_>) = pools.into_iter().partition(has_nodes);
+    let wanted = |pool: &HostPool| hosts(pool.form.as_ref().ok());
+    let taken = serving.into_iter().map(wanted).fold(0, u32::saturating_add);
+    waiting.into_iter().map(wanted).fold(taken, |taken, wanted| {
+        let sum = taken.saturating_add(wanted);
+        if sum <= policy.host_pools.max_exclusive_nodes_per_namespace { sum } else { taken }
+    })
 }
 
 /// Whether the controller has refused the pool as it is now.
