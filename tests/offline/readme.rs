@@ -14,14 +14,23 @@ use crate::cli::command::run;
 use crate::documents::{ROOT, read};
 
 /// The documents whose examples, sessions and commands are run.
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 22] = [
     "README.md",
     "docs/start.md",
     "docs/versions.md",
+    "docs/install.md",
+    "docs/faq.md",
+    "docs/uninstall.md",
+    "docs/certificates.md",
+    "docs/mutual-tls.md",
+    "docs/autoscalers.md",
+    "docs/performance.md",
+    "docs/releases.md",
     "docs/streams.md",
     "docs/spl.md",
     "docs/tekton.md",
     "docs/groups.md",
+    "docs/mpi.md",
     "docs/katalyst.md",
     "docs/map.md",
     "docs/policy.md",
@@ -145,6 +154,21 @@ fn what_you_write_becomes_what_the_object_gets() {
 }
 
 #[test]
+fn every_page_with_blocks_is_among_those_that_are_run() {
+    let summary = read("docs/SUMMARY.md");
+    let links = summary.split("](").skip(1).filter_map(|link| link.split(')').next());
+    let mut pages = 0;
+    for page in links.map(|link| format!("docs/{link}")) {
+        let text = read(&page);
+        let languages = ["sh", "console", "yaml"].map(|language| format!("```{language}\n"));
+        let is_run = PAGES.contains(&&*page);
+        assert!(is_run || !languages.iter().any(|it| text.contains(it)), "{page}");
+        pages += usize::from(is_run);
+    }
+    assert!(pages > 10);
+}
+
+#[test]
 fn the_pools_shown_are_those_of_the_examples() {
     let mut blocks = blocks_of("docs/streams.md").into_iter();
     let shown = blocks.find(|block| block.text.contains("kind: HostPool")).unwrap().text;
@@ -256,7 +280,13 @@ fn every_command_is_run() {
                 continue;
             }
             // In .ci/run, in other words by the testbed's own tests, or by the test below.
-            let is_run = matches!(words, "cargo demo" | "cargo test") && ci.contains(words)
+            // A bench takes minutes: it exists.
+            let bench = words.strip_prefix("cargo bench --bench ");
+            let bench = bench.and_then(|rest| rest.split(' ').next());
+            let is_bench =
+                |name| read("Cargo.toml").contains(&format!("[[bench]]\nname = \"{name}\"\n"));
+            let is_run = bench.is_some_and(is_bench)
+                || matches!(words, "cargo demo" | "cargo test") && ci.contains(words)
                 || words.starts_with("cargo testbed ")
                 || words.starts_with("target/testbed/mine/")
                 || installs.contains(&command);
