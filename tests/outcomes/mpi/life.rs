@@ -197,6 +197,30 @@ pub(crate) async fn a_foreign_service_is_left_alone(world: Arc<World>) -> Result
     same(&selector.get("app").map(String::as_str), &Some("other"))
 }
 
+/// It bounds each container, also those that webhooks add.
+pub(crate) async fn a_limit_range_admits_the_container_that_copies_the_keys(
+    world: Arc<World>,
+) -> Result<()> {
+    let space = world.namespace("bounds").await?;
+    let bounds = json!({"limits": [{"type": "Container", "min": {"cpu": "100m"},
+        "max": {"cpu": "400m"}, "maxLimitRequestRatio": {"cpu": "2"}}]});
+    space.created(&object("v1", "LimitRange", "bounds", &bounds)).await?;
+    // The launcher has the amounts that the LimitRange gives it.
+    space.created(&launcher("pi-launcher", "pi", &[])).await?;
+    let mut workers = worker_set("pi-workers", "pi", 2, &[]);
+    let amounts = json!({"requests": {"cpu": "200m"}, "limits": {"cpu": "300m"}});
+    workers["spec"]["template"]["spec"]["containers"][0]["resources"] = amounts;
+    space.created(&workers).await?;
+    space.workers_run("pi", 2).await?;
+    let pods = [space.of_role("pi", "worker").await?, space.of_role("pi", "launcher").await?];
+    for pod in pods.concat() {
+        let spec = pod.spec.context("a pod without a spec")?;
+        let copies = spec.init_containers.context("no init container")?;
+        same(&copies[0].resources, &spec.containers[0].resources)?;
+    }
+    space.job_succeeded("pi-launcher").await
+}
+
 pub(crate) async fn what_keeps_a_cluster_from_starting(world: Arc<World>) -> Result<()> {
     let space = world.namespace("problem").await?;
     space.created(&launcher("l", "c", &[("workers", "3")])).await?;
