@@ -14,7 +14,7 @@ use stowplan::testing::systems;
 use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::view::View;
 
-use cases::{made_claim, mistyped, run, tekton, template_of};
+use cases::{made_claim, mistyped, pod_of_task_run, run, task_run, tekton, template_of};
 
 use crate::cli::command::Folder;
 use crate::planned_cases::{WORKLOADS, made, member, misshapen, pool_spec, workload};
@@ -26,7 +26,7 @@ use crate::properties::pod::any_pod;
 const OWN: &str = "stowplan.dev/v1alpha1";
 
 /// What is said about an object.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Said {
     is_allowed: bool,
     reasons: Vec<String>,
@@ -293,6 +293,23 @@ proptest! {
             );
         }
         prop_assert_eq!(item["allowed"] == true, all_are_allowed, "{}", item);
+    }
+
+    #[test]
+    fn on_the_pods_of_task_runs(
+        task_run in task_run(),
+        cluster in cluster(),
+        policy in policies(),
+    ) {
+        let cluster = objects_of(&cluster);
+        let mut view = view_of(cluster.clone());
+        view.apply(systems::object(task_run.clone()).unwrap().unwrap());
+        let pod = pod_of_task_run(&task_run);
+        let policy_of = Policy::from_yaml(&policy).unwrap();
+        let webhook = created(Kind::Pod, &pod, &mut view, &policy_of).expect("it is read");
+        let store = |_: usize, _: &Value| webhook.stored.clone();
+        let plan = Said::by_plan(std::slice::from_ref(&task_run), &cluster, &policy, store);
+        prop_assert_eq!(plan.as_ref(), Ok(&vec![webhook.clone()]), "{}", task_run);
     }
 
     #[test]

@@ -37,44 +37,101 @@ pub(super) fn mistyped() -> impl Strategy<Value = (&'static str, Value)> {
     ])
 }
 
-/// A run of Tekton, the claims and pods of which [`tekton`] makes.
-pub(super) fn run() -> impl Strategy<Value = Value> {
-    let workspace = select(vec![
+/// What a run gives for a workspace.
+fn workspace() -> impl Strategy<Value = Value> {
+    select(vec![
         json!({"persistentVolumeClaim": {"claimName": "shared"}}),
         json!({"persistentVolumeClaim": {"claimName": "other"}}),
         json!({"volumeClaimTemplate": {"spec": {"storageClassName": "now"}}}),
         json!({"volumeClaimTemplate": {"metadata": {"name": "own"}, "spec": {"storageClassName": "waits"}}}),
         json!({"emptyDir": {}}),
-    ]);
-    let task = proptest::sample::subsequence(vec!["w0", "w1", "w2"], 0..3);
-    let template = prop::option::weighted(
+    ])
+}
+
+/// A pod template of a run, if it has one.
+fn pod_template() -> impl Strategy<Value = Option<Value>> {
+    prop::option::weighted(
         0.3,
         select(vec![
             json!({"nodeSelector": {"zone": "a"}}),
             json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "third"}}]}),
             json!({"tolerations": [{"key": "k", "operator": "Exists"}]}),
         ]),
-    );
-    (metadata(), vec(workspace, 3), vec(task, 1..4), template).prop_map(
-        |(mut metadata, workspaces, tasks, template)| {
-            metadata["name"] = json!("r");
-            metadata["namespace"] = json!("default");
-            metadata["uid"] = json!("u");
-            metadata["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
-            let named = |(number, mut workspace): (usize, Value)| {
-                workspace["name"] = json!(format!("w{number}"));
-                workspace
-            };
-            let workspaces: Vec<Value> = workspaces.into_iter().enumerate().map(named).collect();
+    )
+}
+
+/// The metadata of a run that exists.
+fn stored(mut metadata: Value) -> Value {
+    metadata["name"] = json!("r");
+    metadata["namespace"] = json!("default");
+    metadata["uid"] = json!("u");
+    metadata["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+    metadata
+}
+
+fn named(workspaces: Vec<Value>) -> Vec<Value> {
+    let named = |(number, mut workspace): (usize, Value)| {
+        workspace["name"] = json!(format!("w{number}"));
+        workspace
+    };
+    workspaces.into_iter().enumerate().map(named).collect()
+}
+
+/// A TaskRun that a user creates, the pod of which [`pod_of_task_run`] makes.
+pub(super) fn task_run() -> impl Strategy<Value = Value> {
+    (metadata(), vec(workspace(), 0..4), pod_template()).prop_map(
+        |(metadata, workspaces, template)| {
+            json!({
+                "apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": stored(metadata),
+                "spec": {"taskRef": {"name": "t"}, "workspaces": named(workspaces), "podTemplate": template},
+            })
+        },
+    )
+}
+
+/// Makes the pod that Tekton makes for a TaskRun.
+pub(super) fn pod_of_task_run(task_run: &Value) -> Value {
+    let mut spec = task_run["spec"]["podTemplate"].clone();
+    if spec.is_null() {
+        spec = json!({});
+    }
+    let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+    for workspace in task_run["spec"]["workspaces"].as_array().into_iter().flatten() {
+        let claim = match (&workspace["persistentVolumeClaim"], &workspace["volumeClaimTemplate"]) {
+            (Value::Null, Value::Null) => continue,
+            (Value::Null, _) => json!({"claimName": "pvc-0123456789"}),
+            (claim, _) => claim.clone(),
+        };
+        volumes.push(json!({"name": workspace["name"], "persistentVolumeClaim": claim}));
+    }
+    spec["volumes"] = volumes.into();
+    spec["containers"] = json!([{"name": "step", "image": "i"}]);
+    let metadata = &task_run["metadata"];
+    let mut labels = metadata["labels"].as_object().cloned().unwrap_or_default();
+    labels.insert("tekton.dev/taskRun".to_owned(), json!("r"));
+    let owner = json!([{"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "r", "uid": "u", "controller": true}]);
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "r-pod", "namespace": "default", "labels": labels,
+            "annotations": metadata["annotations"], "ownerReferences": owner},
+        "spec": spec,
+    })
+}
+
+/// A run of Tekton, the claims and pods of which [`tekton`] makes.
+pub(super) fn run() -> impl Strategy<Value = Value> {
+    let task = proptest::sample::subsequence(vec!["w0", "w1", "w2"], 0..3);
+    (metadata(), vec(workspace(), 3), vec(task, 1..4), pod_template()).prop_map(
+        |(metadata, workspaces, tasks, template)| {
             let task = |(number, used): (usize, Vec<&str>)| {
                 let used: Vec<Value> = used.iter().map(|name| json!({"name": name})).collect();
                 json!({"name": format!("t{number}"), "workspaces": used, "taskSpec": {"steps": []}})
             };
             let tasks: Vec<Value> = tasks.into_iter().enumerate().map(task).collect();
             json!({
-                "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": metadata,
+                "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": stored(metadata),
                 "spec": {
-                    "pipelineSpec": {"tasks": tasks}, "workspaces": workspaces,
+                    "pipelineSpec": {"tasks": tasks}, "workspaces": named(workspaces),
                     "taskRunTemplate": template.map(|template| json!({"podTemplate": template})),
                 },
             })
