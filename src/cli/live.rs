@@ -38,8 +38,10 @@ pub(super) struct Wanted<'k> {
     pub(super) policy: bool,
     /// Whether the objects that only explain decisions.
     pub(super) explanation: bool,
-    /// Gets what the controller sees of the cluster, with all pods; `None`: it is not needed.
-    pub(super) keep: Option<&'k mut dyn FnMut(Value)>,
+    /// Whether all pods, as the controller sees them.
+    pub(super) pods: bool,
+    /// Gets each object.
+    pub(super) keep: &'k mut dyn FnMut(Value),
 }
 
 /// Reads the cluster for `plan`. `namespace`: the one that is read where the user may not read all.
@@ -57,7 +59,7 @@ pub(super) fn read(
 async fn read_for_plan(
     access: &Access,
     namespace: Option<&str>,
-    Wanted { policy: with_policy, explanation, keep }: Wanted<'_>,
+    Wanted { policy: with_policy, explanation, pods: with_pods, keep }: Wanted<'_>,
 ) -> anyhow::Result<Live> {
     let connection = access.connect().await?;
     let of_context = connection.namespace.clone();
@@ -65,9 +67,6 @@ async fn read_for_plan(
     let mut lists = Lists::new(connection, own, true);
     let mut view = systems::view();
     let progress = Progress::begin("reading nodes and pods");
-    let with_pods = keep.is_some();
-    let mut ignore = |_| {};
-    let keep = keep.unwrap_or(&mut ignore);
     lists.add_nodes_and_pods(&mut view, keep).await?;
     progress.step("reading pools, jobs, runs and volumes");
     lists.add_other_kinds(Scope::Admission, &mut view, keep).await?;

@@ -138,7 +138,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut namespace = "default".to_owned();
     let settles = entries.iter().any(planner::Entry::is_settled);
     let mut stage = settles.then(Stage::default);
+    let mut statuses = planner::Statuses::new(&entries);
     let mut keep = |document| {
+        statuses.keep(&document);
         if let Some(stage) = &mut stage {
             stage.add(document);
         }
@@ -148,7 +150,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let wanted = live::Wanted {
             policy: policy.is_none(),
             explanation: entries.iter().any(planner::Entry::is_explained),
-            keep: if settles { Some(&mut keep) } else { None },
+            pods: settles,
+            keep: &mut keep,
         };
         let live = live::read(&arguments.access, given, wanted)?;
         live.warnings.iter().for_each(|warning| print_notice(warning));
@@ -170,6 +173,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         unknown: unknown.as_deref(),
         policy: &policy.unwrap_or_default(),
         now: Timestamp::now(),
+        statuses,
         problems: Problems::default(),
         creators: Vec::new(),
     };

@@ -1,6 +1,8 @@
 //! Decides on each object of the input, in the order of the input: as if the objects were created one
 //! after the other.
 
+use std::collections::{HashMap, HashSet};
+
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -91,6 +93,35 @@ pub(super) fn read<'d>(
     entries
 }
 
+/// The statuses of those objects of the cluster that the input has, too.
+#[derive(Debug)]
+pub(super) struct Statuses {
+    /// The kinds and names of the objects of the input.
+    asked: HashSet<(String, String)>,
+    /// By kind and name. Null: the object has none.
+    known: HashMap<(String, Name), Value>,
+}
+
+impl Statuses {
+    pub(super) fn new(entries: &[Entry<'_>]) -> Self {
+        let asked = entries
+            .iter()
+            .filter_map(|Entry { item, name, .. }| Some((item.kind.clone(), name.clone()?)));
+        Self { asked: asked.collect(), known: HashMap::new() }
+    }
+
+    /// Keeps the status of an object of the cluster.
+    pub(super) fn keep(&mut self, document: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let asked = (text(&document["kind"]), text(&document["metadata"]["name"]));
+        if self.asked.contains(&asked) {
+            let namespace = document["metadata"]["namespace"].as_str().unwrap_or("default");
+            let name = Name::new(namespace, &asked.1);
+            self.known.insert((asked.0, name), document["status"].clone());
+        }
+    }
+}
+
 pub(super) struct Planner<'a> {
     pub(super) documents: &'a [Document],
     /// The value of `--namespace`.
@@ -103,6 +134,7 @@ pub(super) struct Planner<'a> {
     pub(super) policy: &'a Policy,
     /// The creation time of objects without one.
     pub(super) now: Timestamp,
+    pub(super) statuses: Statuses,
     pub(super) problems: Problems,
     /// The objects of the input that create pods.
     pub(super) creators: Vec<(Resource, Name)>,
@@ -244,12 +276,26 @@ impl Planner<'_> {
         Ok(Decision::Refuse(Refusal { findings, warnings }))
     }
 
+    /// An object of the input with the status that it would have: that in the cluster. The API server takes
+    /// none from who writes the object.
+    fn object_of(&self, Entry { item, name, .. }: &Entry<'_>) -> Value {
+        let mut object = item.to_object();
+        let name = Name::new(&self.namespace_of(item), name.as_deref().unwrap_or_default());
+        let known = self.statuses.known.get(&(item.kind.clone(), name));
+        if let Some(members) = object.as_object_mut() {
+            members.remove("status");
+            let known = known.filter(|status| !status.is_null());
+            members.extend(known.map(|status| ("status".to_owned(), status.clone())));
+        }
+        object
+    }
+
     /// An object of the input with the fields that the API server would add. `None`: decisions do not
     /// depend on such an object before it is planned itself.
     fn complete(&self, entry: &Entry<'_>) -> Option<Value> {
         let Entry { item, name, .. } = entry;
         let resource = read_by_decisions(item)?;
-        let mut object = item.to_object();
+        let mut object = self.object_of(entry);
         definition::complete(&mut object);
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             if resource.namespaced {
@@ -329,7 +375,7 @@ impl Planner<'_> {
         };
         let (object, decided) = match entry.written.take() {
             Some((written, decided)) => (written.object, Some(decided)),
-            None => (entry.item.to_object(), None),
+            None => (self.object_of(entry), None),
         };
         let key = Name::new(&namespace, &name);
         let previewed = self.ask(kind, &key, &object, decided, view);
@@ -504,7 +550,7 @@ impl Planner<'_> {
 
     /// Adds an object that creates pods to the View.
     fn add_creator(&mut self, entry: &Entry<'_>, namespace: &str, view: &mut View) {
-        let mut object = entry.item.to_object();
+        let mut object = self.object_of(entry);
         let Some(name) = entry.name.as_deref() else { return };
         object["metadata"]["namespace"] = namespace.into();
         object["metadata"]["name"] = name.into();
