@@ -214,7 +214,9 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
     }
 
     fn report_to_run(&mut self, state: &State<'_>, event: Event) {
-        target_of_run(state.run).into_iter().for_each(|run| self.report(run, event.clone()));
+        if let Some(run) = target_of_run(state.run) {
+            self.report(run, event);
+        }
     }
 
     fn carry_out_step(&mut self, name: &Name, member: &Member, step: Step) {
