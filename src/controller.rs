@@ -152,6 +152,7 @@ impl Controller {
             events: events.clone(),
             metrics: Arc::clone(&self.metrics),
             clock: Arc::new(Clock::new(Arc::clone(&self.metrics))),
+            published: std::sync::Mutex::default(),
         });
         async {
             match keeper {

@@ -94,7 +94,7 @@ struct CertificateArguments {
           requires = "tls_secret")]
     webhook_configuration: Option<String>,
     /// How long a CA is valid; a new one is made when a third of it is left
-    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = super::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "87600h", value_parser = super::parse_duration)]
     ca_lifetime: Duration,
     /// How long a certificate is valid; it is renewed when a third of it has passed
     #[arg(long, value_name = "DURATION", default_value = "720h", value_parser = super::parse_duration)]

@@ -11,7 +11,8 @@ pub(crate) mod secrets;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -41,7 +42,7 @@ use crate::cluster::Clock;
 use crate::systems::plan::Event;
 use crate::systems::plan::operation::{add, test};
 use crate::telemetry::{KindLabels, Metrics, shown};
-use crate::tls::authority::{self, State, Step, Terms};
+use crate::tls::authority::{self, Id, State, Step, Terms};
 use crate::tls::issue::{self, Certificates, KnownCa, ServiceNames};
 use secrets::{Role, Slot};
 
@@ -67,7 +68,7 @@ const MANAGER: &str = "stowplan-controller";
 /// What is kept where.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// The Secret with the CAs and their keys.
+    /// The Secret with the CA and its key.
     pub ca_secret: String,
     /// The Secret with the webhook's certificate, which the webhook reads.
     pub secret: String,
@@ -89,6 +90,8 @@ pub(super) struct Keeper {
     pub events: Events,
     pub metrics: Arc<Metrics>,
     pub clock: Arc<Clock>,
+    /// The CA that every caBundle has, and since when.
+    pub published: Mutex<Option<(Id, SystemTime)>>,
 }
 
 /// What was read.
@@ -96,7 +99,7 @@ struct Found {
     authority: Option<Value>,
     serving: Option<Value>,
     configurations: Vec<Configuration>,
-    cas: Vec<KnownCa>,
+    ca: Option<KnownCa>,
     certificates: Certificates,
     state: State,
     /// What cannot be used, for the log.
@@ -213,7 +216,7 @@ impl Keeper {
             let now = self.clock.now();
             let plan = authority::plan(&found.state, &self.settings.terms, now);
             let Some(step) = plan.step else {
-                if let Some(ca) = found.state.cas.first() {
+                if let Some(ca) = &found.state.ca {
                     self.metrics.set_certificate_expiry("ca", ca.span.not_after);
                 }
                 let ahead = plan.recheck_at.duration_since(now).unwrap_or_default();
@@ -244,12 +247,18 @@ impl Keeper {
             let Some(object) = self.get(&path_of(kind), name).await? else { continue };
             configurations.push(Configuration { kind, entries: self.entries(&object) });
         }
-        let cas = authority.as_ref().map(|secret| secrets::read_cas(secret, &mut problems));
-        let cas = cas.unwrap_or_default();
+        let mut ca = authority.as_ref().and_then(|secret| {
+            let read = secrets::read_ca(secret);
+            read.map_err(|problem| problems.push(format!("Secret {ca_secret}, ca.crt: {problem}")))
+                .ok()
+        });
         let mut certificates = Certificates::default();
-        cas.iter().for_each(|ca| certificates.add_ca(ca));
+        ca.iter().for_each(|ca| certificates.add_ca(ca));
         let entries = configurations.iter().flat_map(|configuration| &configuration.entries);
-        let bundles = entries.map(|entry| certificates.add_bundle(&entry.bundle)).collect();
+        let bundles: Vec<_> = entries.map(|entry| certificates.add_bundle(&entry.bundle)).collect();
+        if let Some(KnownCa { ca, .. }) = &mut ca {
+            ca.published_since = self.published_since(ca.id, &bundles);
+        }
         let leaf = serving.as_ref().and_then(|secret| {
             let names = ServiceNames::new(service, &self.namespace);
             let (certificate, key) = secrets::read_pair(secret);
@@ -259,9 +268,20 @@ impl Keeper {
             })
             .ok()
         });
-        let state =
-            State { cas: cas.iter().map(|known| known.ca.clone()).collect(), leaf, bundles };
-        Ok(Some(Found { authority, serving, configurations, cas, certificates, state, problems }))
+        let state = State { ca: ca.as_ref().map(|known| known.ca.clone()), leaf, bundles };
+        Ok(Some(Found { authority, serving, configurations, ca, certificates, state, problems }))
+    }
+
+    /// Since when every caBundle has had the CA, as far as this process has seen.
+    fn published_since(&self, ca: Id, bundles: &[BTreeSet<Id>]) -> Option<SystemTime> {
+        let now = self.clock.now();
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        if bundles.is_empty() || !bundles.iter().all(|bundle| bundle.contains(&ca)) {
+            *published = None;
+        } else if !published.is_some_and(|(id, since)| id == ca && since <= now) {
+            *published = Some((ca, now));
+        }
+        published.map(|(_, since)| since)
     }
 
     /// The webhooks of a configuration that call the Service.
@@ -300,23 +320,12 @@ impl Keeper {
 
     async fn carry_out(&self, found: Found, step: &Step, now: SystemTime) -> Result<(), String> {
         let Settings { terms, secret, ca_secret, service, .. } = &self.settings;
-        let mut cas = found.cas;
         match step {
-            Step::MakeCa { keep } => {
-                cas.retain(|known| keep.contains(&known.ca.id));
+            Step::MakeCa => {
                 let pair = issue::make_ca(now, terms.ca_lifetime)?;
-                let new = issue::read_ca(pair.certificate.as_bytes(), pair.key.as_bytes(), None)?;
-                cas.insert(0, new);
                 info!(secret = ca_secret, "making a new CA");
-            }
-            Step::Record { ca, since } => {
-                for known in cas.iter_mut().filter(|known| known.ca.id == *ca) {
-                    known.ca.trusted_since = *since;
-                }
-            }
-            Step::Retire => {
-                cas.truncate(1);
-                info!(secret = ca_secret, "dropping the old CA");
+                let content = secrets::format_ca(&pair);
+                self.write_secret(ca_secret, Role::Authority, found.authority, content).await
             }
             Step::Publish(ids) => {
                 let bundle = BASE64.encode(found.certificates.format_bundle(ids));
@@ -328,20 +337,17 @@ impl Keeper {
                     self.publish(configuration.kind, stale.map(|(entry, _)| entry), &bundle)
                         .await?;
                 }
-                return Ok(());
+                Ok(())
             }
-            Step::Sign(by) => {
-                let ca = cas.iter().find(|known| known.ca.id == *by);
-                let ca = ca.ok_or("the CA that should sign is not there")?;
+            Step::Sign => {
+                let ca = found.ca.ok_or("the CA that should sign is not there")?;
                 let names = ServiceNames::new(service, &self.namespace);
-                let pair = issue::sign(ca, &names, now, terms.leaf_lifetime)?;
+                let pair = issue::sign(&ca, &names, now, terms.leaf_lifetime)?;
                 info!(secret, "signing a new certificate");
-                let content = secrets::format_serving(&pair, ca);
-                return self.write_secret(secret, Role::Serving, found.serving, content).await;
+                let content = secrets::format_serving(&pair, &ca);
+                self.write_secret(secret, Role::Serving, found.serving, content).await
             }
         }
-        let content = secrets::format_cas(&cas);
-        self.write_secret(ca_secret, Role::Authority, found.authority, content).await
     }
 
     /// Writes the caBundle of some webhooks of a configuration.

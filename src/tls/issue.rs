@@ -145,11 +145,7 @@ pub(crate) struct KnownCa {
 ///
 /// # Errors
 /// Why it cannot be used.
-pub(crate) fn read_ca(
-    certificate: &[u8],
-    key: &[u8],
-    trusted_since: Option<SystemTime>,
-) -> Result<KnownCa, String> {
+pub(crate) fn read_ca(certificate: &[u8], key: &[u8]) -> Result<KnownCa, String> {
     let (chain, validity, pair) = read_pair(certificate, key)?;
     let certificate = chain.into_iter().next().ok_or("no certificate")?;
     let name = read_ca_name(&certificate)?;
@@ -158,7 +154,7 @@ pub(crate) fn read_ca(
         return Err("the key is not one of ECDSA P-256".to_owned());
     }
     let id = id_of(&certificate);
-    let ca = Ca { id, span: span_of(&validity), trusted_since };
+    let ca = Ca { id, span: span_of(&validity), published_since: None };
     Ok(KnownCa { ca, pair, certificate, name, key })
 }
 
@@ -217,14 +213,14 @@ pub(crate) fn read_bundle(text: &[u8]) -> Vec<CertificateDer<'static>> {
 #[derive(Debug, Default)]
 pub(crate) struct Certificates {
     all: BTreeMap<Id, CertificateDer<'static>>,
-    /// Those of stowplan's own CAs.
-    own: BTreeSet<Id>,
+    /// That of stowplan's own CA.
+    own: Option<Id>,
 }
 
 impl Certificates {
     pub(crate) fn add_ca(&mut self, ca: &KnownCa) {
         self.all.insert(ca.ca.id, ca.certificate.clone());
-        self.own.insert(ca.ca.id);
+        self.own = Some(ca.ca.id);
     }
 
     /// Adds the certificates of a caBundle, and returns what they are.
@@ -239,13 +235,13 @@ impl Certificates {
             .collect()
     }
 
-    /// Formats a caBundle: PEM, first those of stowplan's own CAs, then those with the latest end.
+    /// Formats a caBundle: PEM, first that of stowplan's own CA, then those with the latest end.
     pub(crate) fn format_bundle(&self, ids: &BTreeSet<Id>) -> String {
         let known = ids.iter().filter_map(|id| Some((id, self.all.get(id)?)));
         let mut certificates: Vec<_> = known
             .map(|(id, certificate)| {
                 let end = Validity::read(certificate).map(|it| it.not_after);
-                ((self.own.contains(id), end), certificate)
+                ((self.own == Some(*id), end), certificate)
             })
             .collect();
         certificates.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));

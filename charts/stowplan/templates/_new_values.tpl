@@ -45,7 +45,7 @@ controller.serviceAccount.name: ""
 controller.serviceAccount.annotations: {}
 controller.extraArgs: []
 tls.mode: ""
-tls.self.caLifetime: 8760h
+tls.self.caLifetime: 87600h
 tls.self.leafLifetime: 720h
 tls.self.overlap: 1h
 tls.certManager.issuerRef: {}

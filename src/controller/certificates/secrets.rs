@@ -1,12 +1,10 @@
 //! The two Secrets: their labels, and what their keys hold.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use k8s_openapi::jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::tls::issue::{self, KnownCa, Pair};
 use crate::tls::{CERTIFICATE, KEY};
@@ -16,15 +14,13 @@ pub(crate) const ROLE: &str = "stowplan.dev/tls";
 
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "stowplan");
 
-/// The keys of the CAs in their Secret, the newest first: certificate, key, and since when all
-/// caBundles have had it.
-const CAS: [[&str; 3]; 2] =
-    [["ca.crt", "ca.key", "ca.since"], ["old-ca.crt", "old-ca.key", "old-ca.since"]];
+/// The keys of the CA in its Secret: the certificate and its key.
+const CA: [&str; 2] = ["ca.crt", "ca.key"];
 
 /// What a Secret is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
-    /// The CAs.
+    /// The CA.
     Authority,
     /// The webhook's certificate.
     Serving,
@@ -101,48 +97,21 @@ pub(super) fn read_pair(secret: &Value) -> (Vec<u8>, Vec<u8>) {
     (read(CERTIFICATE), read(KEY))
 }
 
-/// Reads the CAs. What cannot be used is left out, with a line in `problems`.
-pub(super) fn read_cas(secret: &Value, problems: &mut Vec<String>) -> Vec<KnownCa> {
-    let name = secret["metadata"]["name"].as_str().unwrap_or_default();
-    let mut cas: Vec<KnownCa> = Vec::new();
-    for (position, [certificate, key, since]) in CAS.into_iter().enumerate() {
-        let (Some(pem), Some(key)) = (bytes(secret, certificate), bytes(secret, key)) else {
-            // There is not always an older one.
-            if position == 0 {
-                problems
-                    .push(format!("Secret {name}, {certificate}: the CA or its key is missing"));
-            }
-            continue;
-        };
-        let since = bytes(secret, since).and_then(|since| parse_time(&since));
-        match issue::read_ca(&pem, &key, since) {
-            Ok(known) if cas.iter().any(|other| other.ca.id == known.ca.id) => {}
-            Ok(known) => cas.push(known),
-            Err(problem) => problems.push(format!("Secret {name}, {certificate}: {problem}")),
-        }
-    }
-    cas
+/// Reads the CA.
+///
+/// # Errors
+/// Why it cannot be used.
+pub(super) fn read_ca(secret: &Value) -> Result<KnownCa, String> {
+    let [Some(certificate), Some(key)] = CA.map(|key| bytes(secret, key)) else {
+        return Err("the CA or its key is missing".to_owned());
+    };
+    issue::read_ca(&certificate, &key)
 }
 
-fn parse_time(text: &[u8]) -> Option<SystemTime> {
-    let time: Timestamp = std::str::from_utf8(text).ok()?.trim().parse().ok()?;
-    Some(time.into())
-}
-
-/// The data of the Secret with these CAs.
-pub(super) fn format_cas(cas: &[KnownCa]) -> Value {
-    let mut data = Map::new();
-    for (known, [certificate, key, since]) in cas.iter().zip(CAS) {
-        let mut put =
-            |key: &str, text: &str| data.insert(key.to_owned(), json!(BASE64.encode(text)));
-        put(certificate, &known.pair.certificate);
-        put(key, &known.pair.key);
-        let time = known.ca.trusted_since.and_then(|since| Timestamp::try_from(since).ok());
-        if let Some(time) = time {
-            put(since, &time.to_string());
-        }
-    }
-    Value::Object(data)
+/// The data of the Secret with a CA.
+pub(super) fn format_ca(ca: &Pair) -> Value {
+    let [certificate, key] = CA;
+    json!({certificate: BASE64.encode(&ca.certificate), key: BASE64.encode(&ca.key)})
 }
 
 /// The data of the Secret with the webhook's certificate.

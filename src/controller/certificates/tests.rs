@@ -1,5 +1,3 @@
-use std::sync::Mutex;
-
 use tokio::time::Instant;
 
 use super::*;
@@ -91,6 +89,7 @@ fn keeper(api: &FakeApi) -> Keeper {
         events: Events::start(api.client(), "controller-0".to_owned(), Arc::clone(&metrics)),
         clock: Arc::new(Clock::new(Arc::clone(&metrics))),
         metrics,
+        published: Mutex::default(),
     }
 }
 
