@@ -24,6 +24,7 @@ use tracing::{error, info, warn};
 use super::input;
 use super::process::POLL_INTERVAL;
 use crate::cluster::watch_named;
+use crate::kubernetes::{OTHER_DENIAL, is_missing_right};
 use crate::names::fingerprint;
 use crate::server::admin::status::PolicyStatus;
 use crate::systems::policy::Policy;
@@ -198,9 +199,15 @@ fn find_in_map(place: &str, item: Result<Option<ConfigMap>, watcher::Error>) -> 
         },
         Ok(None) => Finding::Unusable(format!("ConfigMap {place} does not exist; {WRITE_AGAIN}")),
         Err(error) => match find_status(&error) {
-            Some(status) if status.code == 403 => Finding::Unusable(format!(
-                "ConfigMap {place} may not be read: {}; give this account the rights get, list and \
+            Some(status) if status.code == 403 && is_missing_right(&status.message) => {
+                Finding::Unusable(format!(
+                    "ConfigMap {place} may not be read: {}; give this account the rights get, list and \
                  watch on it, as the chart's Role does",
+                    status.message
+                ))
+            }
+            Some(status) if status.code == 403 => Finding::Unreachable(format!(
+                "ConfigMap {place} cannot be read: {} ({OTHER_DENIAL})",
                 status.message
             )),
             _ => Finding::Unreachable(format!("ConfigMap {place} cannot be read: {error}")),

@@ -133,7 +133,12 @@ fn answer(call: &Call, states: &mut VecDeque<Reply>) -> Reply {
 #[tokio::test(start_paused = true)]
 async fn a_refused_watch_says_which_rights_it_needs_and_continues_with_them() {
     let map = map(WARN).unwrap();
-    let states = [Reply::status(403, "Forbidden"), Reply::Drop, Reply::list(&[map])];
+    let denied = |message: &str| {
+        Reply::json(403, &json!({"kind": "Status", "message": message, "code": 403}))
+    };
+    let by_proxy = denied("denied destination");
+    let by_rbac = denied("configmaps \"p\" is forbidden: User \"u\" cannot list resource");
+    let states = [by_proxy, by_rbac, Reply::Drop, Reply::list(&[map])];
     let mut states = VecDeque::from(states);
     let api = Api::new(move |call| answer(call, &mut states));
     let source =
@@ -144,10 +149,15 @@ async fn a_refused_watch_says_which_rights_it_needs_and_continues_with_them() {
     source.follow(Some(&api.client()), Arc::clone(&metrics), take).unwrap();
     let mut next = async || tokio::time::timeout(Duration::from_secs(600), findings.recv()).await;
     let mut bench = Bench::new();
+    // Another program on the way has answered: that is no missing right.
+    let Finding::Unreachable(denied) = next().await.unwrap().unwrap() else { panic!("it is") };
+    assert!(denied.contains("denied destination (no right is missing: a proxy"), "{denied}");
     let refused = next().await.unwrap().unwrap();
     assert_eq!(bench.judge(refused), "rejected");
     let problem = bench.problem();
-    assert!(problem.starts_with("ConfigMap stowplan-system/p may not be read: because of"));
+    assert!(
+        problem.starts_with("ConfigMap stowplan-system/p may not be read: configmaps \"p\" is")
+    );
     assert!(problem.contains("the rights get, list and watch"), "{problem}");
     // A connection that breaks changes nothing of that.
     let found = loop {
