@@ -4,7 +4,6 @@
 //! lines, each with a state and a remedy.
 
 mod ask;
-mod calls;
 mod certificate;
 mod definitions;
 pub(crate) mod facts;
@@ -14,6 +13,7 @@ pub(crate) mod rights;
 #[cfg(test)]
 mod tests;
 mod text;
+mod trial;
 mod webhooks;
 
 use std::process::ExitCode;
@@ -138,9 +138,8 @@ fn diagnose(facts: &Facts) -> Report {
         };
         items.extend(check(&installed));
     }
-    items.extend(rights::check_accounts(facts));
-    items.extend(calls::check_fail_open(facts));
-    items.extend(calls::check_trial(facts));
+    items.extend(rights::check(facts));
+    items.extend(trial::check(facts));
     items.extend(rights::check_own(facts));
     Report { kind: "Installation", namespace: facts.namespace.clone(), items }
 }

@@ -1,11 +1,9 @@
 //! Diagnoses the definitions of stowplan's kinds.
 
-use std::collections::BTreeSet;
-
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::facts::Facts;
+use super::facts::{Facts, Known as _};
 use crate::systems::check::installation::{Findings, Item};
 use crate::systems::{self, CustomResourceDefinition};
 
@@ -17,13 +15,9 @@ const SHOWN: usize = 3;
 /// Diagnoses whether the cluster serves the kinds of this version.
 pub(super) fn check(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("definitions");
-    let installed = match &facts.definitions {
-        Ok(installed) => installed,
-        Err(unread) => {
-            let what = format!("the definitions of stowplan's kinds are not known: {unread}");
-            findings.unknown(what, unread.remedy());
-            return findings.or_ok("");
-        }
+    let what = "the definitions of stowplan's kinds are not known";
+    let Some(installed) = findings.known(what, &facts.definitions) else {
+        return findings.or_ok("");
     };
     let mut names = Vec::new();
     for expected in systems::definitions() {
@@ -44,33 +38,23 @@ fn compare(
     found: &CustomResourceDefinition,
     findings: &mut Findings,
 ) {
-    let conditions = found.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let is_established =
-        conditions.into_iter().any(|of| of.type_ == "Established" && of.status == "True");
-    if !is_established {
+    let mut conditions = found.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    if !conditions.any(|of| of.type_ == "Established" && of.status == "True") {
         findings
             .problem(format!("{name} is not established"), format!("kubectl describe crd {name}"));
     }
-    for version in &expected.spec.versions {
-        let Some(same) = found.spec.versions.iter().find(|of| of.name == version.name) else {
-            findings.problem(format!("{name} does not have version {}", version.name), REMEDY);
+    for version in served(expected) {
+        if !served(found).any(|of| of == version) {
+            findings.problem(format!("{name} does not serve version {version}"), REMEDY);
             continue;
-        };
-        if version.served && !same.served {
-            findings.problem(format!("{name} does not serve version {}", version.name), REMEDY);
         }
-        if version.storage != same.storage {
-            findings
-                .warning(format!("{name} stores another version than {}", version.name), REMEDY);
-        }
-        let mut missing = Vec::new();
-        let schema = |of: &CustomResourceDefinition, name: &str| {
-            let version = of.spec.versions.iter().find(|version| version.name == name)?;
+        let schema = |of: &CustomResourceDefinition| {
+            let version = of.spec.versions.iter().find(|of| of.name == version)?;
             serde_json::to_value(version.schema.as_ref()?.open_api_v3_schema.as_ref()?).ok()
         };
-        let wanted = schema(expected, &version.name).unwrap_or_default();
-        let has = schema(found, &version.name).unwrap_or_default();
-        find_missing("", &wanted, &has, &mut missing);
+        let (wanted, has) = (schema(expected), schema(found));
+        let mut missing = Vec::new();
+        find_missing("", &wanted.unwrap_or_default(), &has.unwrap_or_default(), &mut missing);
         if !missing.is_empty() {
             let more = missing.len().saturating_sub(SHOWN);
             missing.truncate(SHOWN);
@@ -83,16 +67,6 @@ fn compare(
                 REMEDY,
             );
         }
-    }
-    let known: BTreeSet<&str> = expected.spec.versions.iter().map(|of| of.name.as_str()).collect();
-    let stored = found.status.iter().flat_map(|status| status.stored_versions.iter().flatten());
-    for version in stored.filter(|version| !known.contains(version.as_str())) {
-        findings.warning(
-            format!(
-                "{name} has stored objects of version {version}, which this version does not know"
-            ),
-            "use the command and the chart of the newer version",
-        );
     }
 }
 

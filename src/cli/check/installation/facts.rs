@@ -1,6 +1,6 @@
 //! What was read about an installation. The diagnosis is a function of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -17,6 +17,7 @@ use super::rights::Right;
 use crate::kubernetes::OTHER_DENIAL;
 use crate::server::admin::status::Status;
 use crate::systems::CustomResourceDefinition;
+use crate::systems::check::installation::Findings;
 use crate::view::ControllerState;
 
 /// Why something was not read.
@@ -65,6 +66,19 @@ impl Unread {
 }
 
 pub(super) type Read<T> = Result<T, Unread>;
+
+/// Notes what is not known.
+pub(super) trait Known {
+    /// Returns what was read, or notes that `what` is the consequence.
+    fn known<'r, T>(&mut self, what: &str, read: &'r Read<T>) -> Option<&'r T>;
+}
+
+impl Known for Findings {
+    fn known<'r, T>(&mut self, what: &str, read: &'r Read<T>) -> Option<&'r T> {
+        let note = |unread: &Unread| self.unknown(format!("{what}: {unread}"), unread.remedy());
+        read.as_ref().map_err(note).ok()
+    }
+}
 
 /// A container of stowplan.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -153,16 +167,12 @@ pub(super) struct Facts {
     pub(super) policy_name: Option<String>,
     pub(super) server: Read<Info>,
     pub(super) lease: Read<LeaseFacts>,
-    /// The rights of this command's user that are missing.
-    pub(super) missing: Read<Vec<Right>>,
     /// The rights of the accounts of the webhook and the controller, with the name of the account.
     pub(super) rights: BTreeMap<Role, Read<(String, Vec<Answer>)>>,
     /// The definitions of stowplan's kinds and of those that it reads, as far as they exist.
     pub(super) definitions: Read<Vec<CustomResourceDefinition>>,
     /// The settings of other projects, by the name of the system that reads them.
     pub(super) settings: BTreeMap<&'static str, Read<Option<BTreeMap<String, String>>>>,
-    /// The API server's metrics.
-    pub(super) metrics: Read<String>,
     /// `None`: no namespace was named.
     pub(super) trial: Option<Read<Trial>>,
 }
@@ -181,6 +191,33 @@ impl Facts {
     /// The replicas of a role.
     pub(super) fn replicas_of(&self, role: Role) -> impl Iterator<Item = &Replica> {
         self.replicas.iter().flatten().filter(move |replica| replica.role == role)
+    }
+
+    /// The rights that this command did not have.
+    pub(super) fn missing_rights(&self) -> BTreeSet<&str> {
+        fn unread<T>(read: &Read<T>) -> Option<&Unread> {
+            read.as_ref().err()
+        }
+        let every = [
+            unread(&self.mutating),
+            unread(&self.validating),
+            unread(&self.service),
+            unread(&self.slices),
+            unread(&self.deployments),
+            unread(&self.replicas),
+            unread(&self.policy),
+            unread(&self.server),
+            unread(&self.lease),
+            unread(&self.definitions),
+        ];
+        let every = every.into_iter().chain(self.rights.values().map(unread));
+        let every = every.chain(self.settings.values().map(unread));
+        let statuses = self.replicas.iter().flatten().map(|replica| unread(&replica.status));
+        let missing = every.chain(statuses).flatten().filter_map(|unread| match unread {
+            Unread::Forbidden(right) => Some(right.as_str()),
+            _ => None,
+        });
+        missing.collect()
     }
 
     /// Whether a controller is installed; `None`: not known.

@@ -1,10 +1,11 @@
 //! Diagnoses what the processes of stowplan run: their policy, their versions and their leader.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::ResourceExt as _;
 
-use super::facts::{Facts, Read, Role, Unread};
+use super::facts::{Facts, Known as _, Role, Unread};
 use crate::cli::policy_source::KEY;
 use crate::names::fingerprint;
 use crate::server::admin::status::PolicyStatus;
@@ -40,86 +41,72 @@ pub(super) fn check_policy(facts: &Facts) -> Vec<Item> {
     let runbook = &*format!(
         "kubectl get configmap {map} -n {namespace} -o jsonpath='{{.data.policy\\.yaml}}' | stowplan policy check -f -; helm upgrade with a valid policy"
     );
-    let mut wanted = None;
-    match &facts.policy {
-        Err(unread) => {
-            findings.unknown(format!("the policy is not known: {unread}"), unread.remedy());
+    let wanted = match findings.known("the policy is not known", &facts.policy) {
+        None => None,
+        Some(None) => {
+            let what = format!("there is no ConfigMap {name}: a process that starts has no policy");
+            findings.problem(what, "helm upgrade creates it");
+            None
         }
-        Ok(None) => findings.problem(
-            format!("there is no ConfigMap {name}: a process that starts has no policy"),
-            "helm upgrade creates it",
-        ),
-        Ok(Some(_)) => match find_text(facts) {
-            None => findings.problem(format!("ConfigMap {name} has no key {KEY}"), runbook),
-            Some(text) => match Policy::from_yaml(text) {
-                Err(problem) => {
-                    let problem = problem.lines().collect::<Vec<_>>().join("; ");
-                    findings.problem(format!("ConfigMap {name} is invalid: {problem}"), runbook);
-                }
-                Ok(_) => wanted = Some(fingerprint(text)),
-            },
+        Some(Some(_)) => match find_text(facts).map(|text| (text, Policy::from_yaml(text))) {
+            None => {
+                findings.problem(format!("ConfigMap {name} has no key {KEY}"), runbook);
+                None
+            }
+            Some((_, Err(problem))) => {
+                let problem = problem.lines().collect::<Vec<_>>().join("; ");
+                findings.problem(format!("ConfigMap {name} is invalid: {problem}"), runbook);
+                None
+            }
+            Some((text, Ok(_))) => Some(fingerprint(text)),
         },
-    }
-    let mut without = 0;
-    let mut unread = None;
-    let mut others = BTreeMap::<&str, Vec<&str>>::new();
+    };
+    let (mut silent, mut why) = (0, None);
     for replica in facts.replicas.iter().flatten() {
-        let status = match &replica.status {
-            Ok(status) => status,
-            Err(problem) => {
-                without += 1;
-                unread = unread.or(Some(problem));
+        let pod = &replica.pod;
+        let PolicyStatus { digest, problem } = match &replica.status {
+            Ok(status) => &status.policy,
+            Err(unread) => {
+                silent += 1;
+                why = why.or(Some(unread));
                 continue;
             }
         };
-        let PolicyStatus { digest, problem } = &status.policy;
         match (digest, problem) {
             (Some(digest), Some(problem)) => findings.problem(
-                format!("pod {} keeps the previous policy ({digest}): {problem}", replica.pod),
+                format!("pod {pod} keeps the previous policy ({digest}): {problem}"),
                 runbook,
             ),
             (None, Some(problem)) => findings.problem(
-                format!("no policy is in force in {}: {problem}", replica.pod),
+                format!("no policy is in force in {pod}: {problem}"),
                 if is_unreachable(problem) { UNREACHABLE } else { runbook },
             ),
-            (_, None) => {}
-        }
-        match digest.as_deref() {
-            None if problem.is_some() => {}
-            None => without += 1,
-            Some(digest) if wanted.as_deref().is_some_and(|wanted| wanted != digest) => {
-                others.entry(digest).or_default().push(&replica.pod);
+            (None, None) => silent += 1,
+            (Some(digest), None) if wanted.as_ref().is_some_and(|wanted| wanted != digest) => {
+                findings.warning(
+                    format!("another policy is in force ({digest}) in {pod}"),
+                    "wait a minute; then look at the logs of this pod",
+                );
             }
-            Some(_) => {}
+            (Some(_), None) => {}
         }
     }
-    for (digest, pods) in others {
-        findings.warning(
-            format!("another policy is in force ({digest}) in {}", pods.join(", ")),
-            "wait a minute; then look at the logs of these pods",
-        );
-    }
-    let why = match &facts.replicas {
-        Err(unread) => Some((format!(": {unread}"), unread.remedy())),
-        Ok(replicas) if replicas.is_empty() => {
-            Some((": no pod of stowplan exists".to_owned(), "the line service says what to do"))
-        }
-        Ok(_) if without > 0 => {
-            let why = unread.map_or_else(String::new, |unread| format!(": {unread}"));
-            let processes = if without == 1 { "process" } else { "processes" };
-            let remedy = match unread {
-                None | Some(Unread::Forbidden(_)) => "run this command as an administrator",
-                Some(unread) => unread.remedy(),
-            };
-            Some((format!(" of {without} {processes}{why}"), remedy))
-        }
-        Ok(_) => None,
-    };
-    if let (Some(wanted), Some((why, remedy))) = (&wanted, why) {
-        let what = format!(
-            "ConfigMap {name} is valid ({wanted}); whether it is in force is not known{why}"
-        );
-        findings.unknown(what, remedy);
+    let is_empty = facts.replicas.as_ref().is_ok_and(Vec::is_empty);
+    why = why.or_else(|| facts.replicas.as_ref().err());
+    if let Some(wanted) = &wanted
+        && (silent > 0 || is_empty || why.is_some())
+    {
+        let what =
+            format!("ConfigMap {name} is valid ({wanted}); whether it is in force is not known");
+        let of = match silent {
+            0 if is_empty => ": no pod of stowplan exists".to_owned(),
+            0 => String::new(),
+            1 => " of 1 process".to_owned(),
+            silent => format!(" of {silent} processes"),
+        };
+        let because = why.map_or_else(String::new, |unread| format!(": {unread}"));
+        let remedy = why.map_or("the line service says what to do", Unread::remedy);
+        findings.unknown(format!("{what}{of}{because}"), remedy);
     }
     findings.or_ok(format!(
         "ConfigMap {name} is valid and in force everywhere ({})",
@@ -142,13 +129,10 @@ pub(super) fn check_versions(facts: &Facts) -> Vec<Item> {
         let status = replica.status.as_ref().ok()?;
         Some((replica.role, status.version.as_str()))
     });
-    let mut versions: BTreeSet<(Role, &str)> = reported.collect();
-    if versions.is_empty() {
-        let labelled = facts.containers().filter_map(|(role, deployment, _)| {
-            Some((role, deployment.labels().get(VERSION)?.as_str()))
-        });
-        versions = labelled.collect();
-    }
+    let labelled = facts.containers().filter_map(|(role, deployment, _)| {
+        Some((role, deployment.labels().get(VERSION)?.as_str()))
+    });
+    let versions: BTreeSet<(Role, &str)> = reported.chain(labelled).collect();
     let distinct: BTreeSet<&str> = versions.iter().map(|(_, version)| *version).collect();
     if distinct.len() > 1 {
         let list: Vec<String> =
@@ -163,31 +147,27 @@ pub(super) fn check_versions(facts: &Facts) -> Vec<Item> {
             "use the command of the installed version, or upgrade the chart",
         );
     } else if distinct.is_empty() {
-        let unread = facts.deployments.as_ref().err();
-        let why = unread.map_or_else(|| "no Deployment".to_owned(), ToString::to_string);
-        findings.unknown(
-            format!("the installed version is not known: {why}"),
-            unread.map_or("name the namespace: --installed-in", |unread| unread.remedy()),
+        let what = "the installed version is not known";
+        if findings.known(what, &facts.deployments).is_some() {
+            findings.unknown(format!("{what}: no Deployment"), Unread::Nowhere.remedy());
+        }
+    }
+    let server = findings.known("the API server's version is not known", &facts.server);
+    // Some providers append a sign, as in 33+.
+    let minor = |info: &Info| info.minor.trim_end_matches('+').parse::<u32>().unwrap_or(u32::MAX);
+    if let Some(info) = server
+        && info.major == "1"
+        && minor(info) < OLDEST_MINOR
+    {
+        findings.problem(
+            format!(
+                "the API server is {}, and the oldest that stowplan supports is 1.{OLDEST_MINOR}",
+                info.git_version
+            ),
+            "upgrade the cluster",
         );
     }
-    let server = match &facts.server {
-        Err(unread) => {
-            let what = format!("the API server's version is not known: {unread}");
-            findings.unknown(what, unread.remedy());
-            String::new()
-        }
-        Ok(info) => {
-            // Some providers append a sign, as in 33+.
-            let minor = info.minor.trim_end_matches(|c: char| !c.is_ascii_digit());
-            if info.major == "1" && minor.parse::<u32>().is_ok_and(|minor| minor < OLDEST_MINOR) {
-                findings.problem(
-                    format!("the API server is {}, and the oldest that stowplan supports is 1.{OLDEST_MINOR}", info.git_version),
-                    "upgrade the cluster",
-                );
-            }
-            info.git_version.clone()
-        }
-    };
+    let server = server.map_or("", |info| &info.git_version);
     findings.or_ok(format!("stowplan {own}, as this command; API server {server}"))
 }
 
@@ -195,29 +175,15 @@ pub(super) fn check_versions(facts: &Facts) -> Vec<Item> {
 pub(super) fn check_controller(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("controller");
     let remedy = "see the runbook docs/operations.md#no-controller-leads";
-    let leading: Vec<&str> = facts
-        .replicas_of(Role::Controller)
-        .filter(|replica| is_leading(&replica.status))
-        .map(|replica| replica.pod.as_str())
-        .collect();
-    if leading.len() > 1 {
-        let what = format!("several controllers say that they lead: {}", leading.join(", "));
-        findings.warning(what, "run this command again: leaders may have changed in between");
-    }
-    let lease = match &facts.lease {
-        Ok(lease) => lease,
-        Err(unread) => {
-            let what = format!("whether a controller leads is not known: {unread}");
-            findings.unknown(what, unread.remedy());
-            return findings.or_ok("");
-        }
+    let Some(lease) = findings.known("whether a controller leads is not known", &facts.lease)
+    else {
+        return findings.or_ok("");
     };
-    let has_controller = facts.has_controller();
     let spec = lease.lease.as_ref().and_then(|lease| lease.spec.as_ref());
     let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or("nobody");
     let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
     let age = renewed.map_or(0, |renewed| facts.now.duration_since(renewed.0).as_secs());
-    match (lease.state, has_controller) {
+    match (lease.state, facts.has_controller()) {
         (ControllerState::Leads, Some(false)) => {
             return findings.or_ok(format!("{holder} leads; no Deployment has a controller"));
         }
@@ -241,8 +207,4 @@ pub(super) fn check_controller(facts: &Facts) -> Vec<Item> {
         ),
     }
     findings.or_ok(format!("{holder} leads, renewed {} s ago", age.max(0)))
-}
-
-fn is_leading(status: &Read<crate::server::admin::status::Status>) -> bool {
-    status.as_ref().is_ok_and(|status| status.leads == Some(true))
 }

@@ -25,7 +25,6 @@ use tokio::time::{Instant, timeout};
 use super::ask;
 use super::facts::{Facts, LeaseFacts, Read, Replica, Role, Trial, Unread};
 use super::processes::find_policy;
-use super::rights::forbidden;
 use crate::cli::live::policy::{ANNOTATION, WEBHOOKS};
 use crate::cli::trial;
 use crate::cluster::Presence;
@@ -117,15 +116,13 @@ pub(super) async fn read(client: &Client, asked: Asked<'_>) -> anyhow::Result<Fa
         policy: Err(Unread::Nowhere),
         server: request("get /version", client.apiserver_version()).await,
         lease: Err(Unread::Nowhere),
-        missing: Ok(Vec::new()),
         rights: BTreeMap::new(),
         definitions: read_definitions(client).await,
         settings: read_settings(client).await,
-        metrics: read_metrics(client).await,
         trial: None,
     };
     read_namespace(client, called.as_ref(), &mut facts).await;
-    ask::read_rights(client, &mut facts).await;
+    facts.rights = ask::read_rights(client, &facts).await;
     if let Some(namespace) = asked.try_in {
         let policy = find_policy(&facts);
         facts.trial = Some(try_pod(client, namespace, &policy).await);
@@ -225,7 +222,10 @@ async fn read_status(
         return Err(Unread::Failed(format!("pod {name} has no port {}", ADMIN_PORTS[0])));
     };
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/status");
-    let text = get_text(client, "get pods/proxy", &path).await.map_err(|unread| match unread {
+    let asked = Request::get(path).body(Vec::new());
+    let asked = asked.map_err(|error| Unread::Failed(error.to_string()))?;
+    let text = request("get pods/proxy", client.request_text(asked)).await;
+    let text = text.map_err(|unread| match unread {
         Unread::Failed(problem) => Unread::Unanswered(problem),
         unread => unread,
     })?;
@@ -282,10 +282,6 @@ async fn read_settings(
     settings
 }
 
-async fn read_metrics(client: &Client) -> Read<String> {
-    get_text(client, "get /metrics", "/metrics").await
-}
-
 /// Creates a test pod: one that a system always changes or, if the policy has turned these
 /// systems off, one that the webhook warns about.
 async fn try_pod(client: &Client, namespace: &str, policy: &Policy) -> Read<Trial> {
@@ -308,7 +304,7 @@ async fn try_pod(client: &Client, namespace: &str, policy: &Policy) -> Read<Tria
             trial.is_patched = is_placed(&pod, annotations);
         }
         // The API server's own refusal, by RBAC; a webhook's names the webhook.
-        Err((403, message)) if is_missing_right(&message) => return forbidden(right),
+        Err((403, message)) if is_missing_right(&message) => return Err(Unread::Forbidden(right)),
         Err((_, message)) => trial.message = message,
     }
     Ok(trial)
@@ -330,13 +326,6 @@ fn is_placed(pod: &Value, annotations: &[(&str, &str)]) -> bool {
         .flatten();
     let mut values = expressions.filter_map(|of| of["values"].as_array()).flatten();
     values.any(|value| annotations.iter().any(|(_, asked)| value == asked))
-}
-
-/// Reads a text from a path of the API server.
-async fn get_text(client: &Client, right: &str, path: &str) -> Read<String> {
-    let asked = Request::get(path).body(Vec::new());
-    let asked = asked.map_err(|error| Unread::Failed(error.to_string()))?;
-    request(right, client.request_text(asked)).await
 }
 
 /// Awaits the answer to a request. `right`: what it needs.

@@ -1,9 +1,8 @@
-//! The rights that the accounts of stowplan and the users of `check` need. `tests/offline/chart` compares them
-//! with the roles of the chart.
+//! The rights that the accounts of stowplan need. `tests/offline/chart` compares them with the roles of the chart.
 
 use std::fmt;
 
-use super::facts::{Facts, Read, Role, Unread};
+use super::facts::{Facts, Known as _, Role, Unread};
 use crate::systems::check::installation::{Findings, Item};
 
 /// What the webhook needs: resources, verbs, and the name if only one object is meant. A group stands
@@ -51,29 +50,6 @@ own:secrets get,list,watch,update --ca-secret
 own:secrets create ?--ca-secret
 mutatingwebhookconfigurations.admissionregistration.k8s.io get,list,watch,patch --webhook-configuration
 validatingwebhookconfigurations.admissionregistration.k8s.io get,list,watch,patch --webhook-configuration
-";
-
-/// What `check` of an installation reads and the chart's ClusterRole for readers has.
-const READER: &str = "
-mutatingwebhookconfigurations.admissionregistration.k8s.io list
-validatingwebhookconfigurations.admissionregistration.k8s.io list
-customresourcedefinitions.apiextensions.k8s.io get
-own:services get
-own:endpointslices.discovery.k8s.io list
-own:deployments.apps list
-own:pods list
-own:leases.coordination.k8s.io get stowplan-controller
-own:configmaps get stowplan-policy
-";
-
-/// The resource of which [`READER`] has one object, whose name depends on that of the release.
-const POLICY: &str = "configmaps";
-
-/// What it reads besides, with rights that are not for every reader.
-const ADMINISTRATOR: &str = "
-own:pods/proxy get
-subjectaccessreviews.authorization.k8s.io create
-/metrics get
 ";
 
 /// A right.
@@ -154,43 +130,24 @@ pub(super) fn needed_by(role: Role, arguments: &[String]) -> Vec<Right> {
     parse(table, arguments)
 }
 
-/// What `check` needs of its user: the rights that the role for readers has, and the others.
-/// `policy`: the name of the ConfigMap with the policy.
-pub(super) fn needed_by_check(policy: Option<&str>) -> (Vec<Right>, Vec<Right>) {
-    let mut reader = parse(READER, &[]);
-    for right in reader.iter_mut().filter(|right| right.resource == POLICY) {
-        right.name = policy.map(str::to_owned).or_else(|| right.name.take());
-    }
-    (reader, parse(ADMINISTRATOR, &[]))
-}
-
-/// The rights of the tables above, for the tests of the chart: `webhook`, `controller`, `reader`, with
-/// the arguments of the container.
+/// The rights of the tables above, for the tests of the chart: `webhook` or `controller`, with the arguments
+/// of the container.
 #[must_use]
 pub fn of_account(account: &str, arguments: &[String]) -> Vec<Right> {
     match account {
         "webhook" => needed_by(Role::Webhook, arguments),
         "controller" => needed_by(Role::Controller, arguments),
-        "reader" => parse(READER, &[]),
         _ => Vec::new(),
     }
 }
 
 /// Diagnoses the rights of stowplan's accounts.
-pub(super) fn check_accounts(facts: &Facts) -> Vec<Item> {
+pub(super) fn check(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("rights");
     let mut accounts = Vec::new();
     for (role, read) in &facts.rights {
-        let (account, answers) = match read {
-            Ok(read) => read,
-            Err(unread) => {
-                findings.unknown(
-                    format!("the rights of the {role}'s account are not known: {unread}"),
-                    unread.remedy(),
-                );
-                continue;
-            }
-        };
+        let what = format!("the rights of the {role}'s account are not known");
+        let Some((account, answers)) = findings.known(&what, read) else { continue };
         accounts.push(format!("{account} ({} rights)", answers.len()));
         let missing = |reading: bool| {
             let missing = answers.iter().filter(|answer| !answer.is_allowed);
@@ -217,33 +174,18 @@ pub(super) fn check_accounts(facts: &Facts) -> Vec<Item> {
     findings.or_ok(format!("the accounts have what this version needs: {}", accounts.join(", ")))
 }
 
-/// Diagnoses the rights of this command's user.
+/// Names the rights that this command did not have.
 pub(super) fn check_own(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("rights-of-this-command");
-    match &facts.missing {
-        Err(unread) => {
-            let what = format!("your own rights are unknown: {unread}");
-            findings.unknown(what, unread.remedy());
-        }
-        Ok(missing) => {
-            let name = facts.policy_name.as_deref().and_then(|name| name.split_once('/'));
-            let (reader, _) = needed_by_check(name.map(|(_, name)| name));
-            let is_of_reader = |right: &&Right| reader.contains(right);
-            let of_reader = join(missing.iter().filter(is_of_reader));
-            if !of_reader.is_empty() {
-                findings.unknown(
-                    format!("missing: {of_reader}"),
-                    "bind the ClusterRole that ends in -reader, or ask an administrator to run this command",
-                );
-            }
-            let others = join(missing.iter().filter(|right| !is_of_reader(right)));
-            if !others.is_empty() {
-                findings.unknown(
-                    format!("missing: {others}; the lines above say what is therefore not known"),
-                    "run this command as an administrator",
-                );
-            }
-        }
+    let missing: Vec<&str> = facts.missing_rights().into_iter().collect();
+    if !missing.is_empty() {
+        findings.unknown(
+            format!(
+                "missing: {}; the lines above say what is therefore not known",
+                missing.join("; ")
+            ),
+            "bind the ClusterRole that ends in -reader, or run this command as an administrator",
+        );
     }
     findings.or_ok("no right is missing")
 }
@@ -261,11 +203,6 @@ fn join<'r>(rights: impl Iterator<Item = &'r Right>) -> String {
     }
     let joined = joined.into_iter().map(|(verbs, object)| format!("{verbs} {object}"));
     joined.collect::<Vec<_>>().join("; ")
-}
-
-/// What was read with this right, or why it was not.
-pub(super) fn forbidden<T>(right: impl Into<String>) -> Read<T> {
-    Err(Unread::Forbidden(right.into()))
 }
 
 #[cfg(test)]

@@ -1,44 +1,51 @@
-//! Diagnoses the webhook configurations and the Service behind them.
+//! Diagnoses whether the API server calls the webhook: the webhook configurations and the Service behind
+//! them.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, RuleWithOperations, WebhookClientConfig,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt as _;
 
-use super::facts::{Facts, Role};
+use super::facts::{Facts, Known as _, Role};
 use crate::systems::SYSTEMS;
 use crate::systems::check::installation::{Findings, Item};
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
 
-/// The names of the webhooks.
-const PODS: &str = "pods.stowplan.dev";
-const CLAIMS: &str = "claims.stowplan.dev";
-const OBJECTS: &str = "objects.stowplan.dev";
+/// A webhook that this version expects.
+struct Expected {
+    name: &'static str,
+    path: &'static str,
+    /// The operation and the resource of which it has to be told; empty: any.
+    rule: [&'static str; 2],
+    /// The consequence if there is none.
+    without: &'static str,
+}
 
-/// The paths that the webhook serves.
-const MUTATE: &str = "/mutate";
-const VALIDATE: &str = "/validate";
-
-/// The match conditions of the chart.
-const CONDITIONS: &[&str] =
-    &["has-a-known-key", "not-a-mirror-pod", "of-a-run-or-a-group", "the-spec-is-new"];
+const PODS: Expected = Expected {
+    name: "pods.stowplan.dev",
+    path: "/mutate",
+    rule: ["CREATE", "pods"],
+    without: "pods are not placed",
+};
+const CLAIMS: Expected = Expected {
+    name: "claims.stowplan.dev",
+    path: "/mutate",
+    rule: ["CREATE", "persistentvolumeclaims"],
+    without: "claims of groups may bind too early",
+};
+const OBJECTS: Expected = Expected {
+    name: "objects.stowplan.dev",
+    path: "/validate",
+    rule: ["UPDATE", ""],
+    without: "objects of stowplan are not validated",
+};
 
 /// The labels in the selectors of the chart.
-const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-const OPT_OUT: &str = "stowplan.dev/ignore";
-
-/// A namespace whose pods must not depend on a webhook.
-const CONTROL_PLANE: &str = "kube-system";
-
-/// The shortest timeout that is longer than any decision takes, in seconds.
-const SHORTEST: i32 = 2;
-
-/// The longest timeout that clients of the API server wait for, with other webhooks.
-const LONGEST: i32 = 15;
+const SELECTED: [&str; 2] = ["kubernetes.io/metadata.name", "stowplan.dev/ignore"];
 
 const UPGRADE: &str =
     "helm upgrade restores it; if it changes again, find out which program changes it";
@@ -50,61 +57,47 @@ pub(super) struct Webhook<'w> {
     pub(super) name: &'w str,
     pub(super) client: &'w WebhookClientConfig,
     failure_policy: &'w str,
-    timeout: i32,
-    side_effects: &'w str,
     conditions: &'w [MatchCondition],
     rules: &'w [RuleWithOperations],
-    /// Selectors of namespaces and objects; `None` for webhooks that have none by design.
-    selectors: Option<[Option<&'w LabelSelector>; 2]>,
+    /// Of namespaces and objects.
+    selectors: [Option<&'w LabelSelector>; 2],
 }
 
 /// All webhooks of stowplan that were read.
 pub(super) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
     // The two kinds have equal fields, and no type in common.
     macro_rules! webhooks {
-        ($configurations:expr, |$of:ident| $selectors:expr) => {
+        ($configurations:expr) => {
             $configurations.iter().flatten().flat_map(|configuration| {
-                configuration.webhooks.iter().flatten().map(|$of| Webhook {
+                configuration.webhooks.iter().flatten().map(|of| Webhook {
                     configuration: configuration.name_any(),
-                    name: &$of.name,
-                    client: &$of.client_config,
-                    failure_policy: $of.failure_policy.as_deref().unwrap_or_default(),
-                    timeout: $of.timeout_seconds.unwrap_or_default(),
-                    side_effects: &$of.side_effects,
-                    conditions: $of.match_conditions.as_deref().unwrap_or_default(),
-                    rules: $of.rules.as_deref().unwrap_or_default(),
-                    selectors: $selectors,
+                    name: &of.name,
+                    client: &of.client_config,
+                    failure_policy: of.failure_policy.as_deref().unwrap_or_default(),
+                    conditions: of.match_conditions.as_deref().unwrap_or_default(),
+                    rules: of.rules.as_deref().unwrap_or_default(),
+                    selectors: [of.namespace_selector.as_ref(), of.object_selector.as_ref()],
                 })
             })
         };
     }
-    let mutating = webhooks!(facts.mutating, |of| Some([
-        of.namespace_selector.as_ref(),
-        of.object_selector.as_ref()
-    ]));
-    mutating.chain(webhooks!(facts.validating, |of| None)).collect()
+    webhooks!(facts.mutating).chain(webhooks!(facts.validating)).collect()
 }
 
 /// Diagnoses the webhook configurations.
 pub(super) fn check(facts: &Facts, policy: &Policy) -> Vec<Item> {
     let mut findings = Findings::new("webhook-configurations");
-    for (read, kind) in [
-        (facts.mutating.as_ref().err(), "MutatingWebhookConfigurations"),
-        (facts.validating.as_ref().err(), "ValidatingWebhookConfigurations"),
-    ] {
-        if let Some(unread) = read {
-            findings.unknown(format!("{kind} are not known: {unread}"), unread.remedy());
-        }
-    }
+    findings.known("MutatingWebhookConfigurations are not known", &facts.mutating);
+    findings.known("ValidatingWebhookConfigurations are not known", &facts.validating);
     let webhooks = webhooks(facts);
-    let mut expected = vec![(PODS, facts.mutating.is_ok(), "pods are not placed")];
-    if policy.coschedule.enabled {
-        expected.push((CLAIMS, facts.mutating.is_ok(), "claims of groups may bind too early"));
-    }
-    expected.push((OBJECTS, facts.validating.is_ok(), "objects of stowplan are not validated"));
-    for (name, is_read, without) in expected {
+    for (expected, is_wanted) in [
+        (PODS, facts.mutating.is_ok()),
+        (CLAIMS, facts.mutating.is_ok() && policy.coschedule.enabled),
+        (OBJECTS, facts.validating.is_ok()),
+    ] {
+        let Expected { name, without, .. } = expected;
         let found: Vec<&Webhook<'_>> = webhooks.iter().filter(|of| of.name == name).collect();
-        if found.is_empty() && is_read {
+        if found.is_empty() && is_wanted {
             findings.problem(
                 format!("there is no webhook {name}: {without}"),
                 "helm upgrade creates it (helm install, if stowplan is not installed)",
@@ -117,9 +110,12 @@ pub(super) fn check(facts: &Facts, policy: &Policy) -> Vec<Item> {
                 "only one installation per cluster is supported: delete those of the other one",
             );
         }
-    }
-    for webhook in &webhooks {
-        check_one(facts, policy, webhook, &mut findings);
+        for webhook in found {
+            check_one(facts, &expected, webhook, &mut findings);
+            if name == PODS.name {
+                check_sent(policy, webhook, &mut findings);
+            }
+        }
     }
     let policies: BTreeSet<&str> = webhooks.iter().map(|of| of.failure_policy).collect();
     let policies = policies.into_iter().collect::<Vec<_>>().join(" and ");
@@ -129,128 +125,73 @@ pub(super) fn check(facts: &Facts, policy: &Policy) -> Vec<Item> {
     ))
 }
 
-fn check_one(facts: &Facts, policy: &Policy, webhook: &Webhook<'_>, findings: &mut Findings) {
-    let Webhook { configuration, name, .. } = webhook;
-    let subject = format!("{configuration}: {name}");
-    let path = match *name {
-        PODS | CLAIMS => MUTATE,
-        OBJECTS => VALIDATE,
-        _ => {
-            let what = format!("{subject} is not a webhook of this version");
-            findings.warning(what, "upgrade this command, or the chart");
-            return;
+fn check_one(facts: &Facts, expected: &Expected, webhook: &Webhook<'_>, findings: &mut Findings) {
+    let subject = webhook.subject();
+    let Expected { path, rule: [operation, plural], .. } = *expected;
+    if let Some(service) = &webhook.client.service {
+        let called = service.path.as_deref().unwrap_or("/");
+        if called != path {
+            let what = format!("{subject} calls the path {called} instead of {path}");
+            findings.problem(what, UPGRADE);
         }
-    };
-    match &webhook.client.service {
-        None => findings.problem(format!("{subject} calls a URL instead of the Service"), UPGRADE),
-        Some(service) => {
-            let called = service.path.as_deref().unwrap_or("/");
-            if called != path {
-                let what = format!("{subject} calls the path {called} instead of {path}");
-                findings.problem(what, UPGRADE);
-            }
-            let own = facts.namespace.as_deref();
-            if own.is_some_and(|own| own != service.namespace) {
-                findings.problem(
-                    format!(
-                        "{subject} calls Service {}/{}, of another namespace",
-                        service.namespace, service.name
-                    ),
-                    "only one installation per cluster is supported: delete the other one, or name its namespace \
-                     by --installed-in",
-                );
-            }
-        }
-    }
-    if webhook.timeout < SHORTEST || webhook.timeout > LONGEST {
-        findings.warning(
-            format!("{subject} has timeoutSeconds {}", webhook.timeout),
-            format!("set webhook.timeoutSeconds to {SHORTEST} to {LONGEST}"),
-        );
-    }
-    if webhook.side_effects != "None" {
-        let what = format!("{subject} has sideEffects {}", webhook.side_effects);
-        findings.warning(what, UPGRADE);
-    }
-    let (operation, plural) = match *name {
-        PODS => ("CREATE", "pods"),
-        CLAIMS => ("CREATE", "persistentvolumeclaims"),
-        _ => ("UPDATE", ""),
-    };
-    if !webhook.rules.iter().any(|rule| has_rule(rule, operation, plural)) {
-        let what = format!("{subject} has no rule for {operation} of its objects");
-        findings.problem(what, UPGRADE);
-    }
-    check_conditions(policy, webhook, &subject, findings);
-    if let Some([namespaces, objects]) = webhook.selectors {
-        check_namespaces(facts, policy, namespaces, &subject, findings);
-        let others = requirements(objects).any(|of| !is_opt_out(of));
-        if others || objects.is_some_and(has_labels) {
-            findings.warning(
-                format!("{subject} selects objects by more than the label {OPT_OUT}: others are not placed"),
-                UPGRADE,
+        if facts.namespace.as_deref().is_some_and(|own| own != service.namespace) {
+            findings.problem(
+                format!(
+                    "{subject} calls Service {}/{}, of another namespace",
+                    service.namespace, service.name
+                ),
+                "only one installation per cluster is supported: delete the other one, or name its namespace \
+                 by --installed-in",
             );
         }
+    } else {
+        findings.problem(format!("{subject} calls a URL instead of the Service"), UPGRADE);
     }
-    if webhook.failure_policy == "Fail" {
-        let replicas: i32 = facts
-            .containers()
-            .filter(|(role, _, _)| *role == Role::Webhook)
-            .filter_map(|(_, deployment, _)| deployment.spec.as_ref()?.replicas)
-            .sum();
-        if replicas == 1 {
-            findings.warning(
-                format!("{subject} has failurePolicy Fail, and there is one replica: without it pods are refused"),
-                "use at least two replicas",
-            );
-        }
-    }
-}
-
-fn has_rule(rule: &RuleWithOperations, operation: &str, plural: &str) -> bool {
     let has = |list: &Option<Vec<String>>, word: &str| {
         list.iter().flatten().any(|of| of == word || of == "*")
     };
-    has(&rule.operations, operation) && (plural.is_empty() || has(&rule.resources, plural))
+    let is_told = |rule: &RuleWithOperations| {
+        has(&rule.operations, operation) && (plural.is_empty() || has(&rule.resources, plural))
+    };
+    if !webhook.rules.iter().any(is_told) {
+        let what = format!("{subject} has no rule for {operation} of its objects");
+        findings.problem(what, UPGRADE);
+    }
+    for (selector, objects) in webhook.selectors.into_iter().zip(["namespaces", "objects"]) {
+        let labels = selector.iter().flat_map(|of| of.match_labels.iter().flatten());
+        let labels = labels.map(|(key, _)| key.as_str());
+        let expressions = selector.iter().flat_map(|of| of.match_expressions.iter().flatten());
+        let of_chart = |of: &&str| SELECTED.contains(of);
+        let expressions = expressions.map(|of| of.key.as_str()).filter(|of| !of_chart(of));
+        let others: Vec<&str> = labels.chain(expressions).collect();
+        if !others.is_empty() {
+            findings.warning(
+                format!(
+                    "{subject} selects {objects} by more than the chart does: {}",
+                    others.join(", ")
+                ),
+                "others are not placed. On AKS: the chart's value webhook.annotations",
+            );
+        }
+    }
 }
 
-fn check_conditions(
-    policy: &Policy,
-    webhook: &Webhook<'_>,
-    subject: &str,
-    findings: &mut Findings,
-) {
-    let known = |name: &str| CONDITIONS.contains(&name) || policy.match_conditions.contains(name);
-    let foreign: Vec<&str> =
-        webhook.conditions.iter().map(|of| of.name.as_str()).filter(|name| !known(name)).collect();
-    if !foreign.is_empty() {
-        findings.warning(
-            format!(
-                "{subject} has match conditions that the policy does not name: {}",
-                foreign.join(", ")
-            ),
-            "add conditions by the chart's value webhook.matchConditions",
-        );
-    }
-    if webhook.name != PODS {
-        return;
-    }
+/// Checks that the pods of each system are sent.
+fn check_sent(policy: &Policy, webhook: &Webhook<'_>, findings: &mut Findings) {
     if webhook.conditions.is_empty() {
-        findings.warning(
-            format!("{subject} has no match conditions: every pod of the cluster is sent"),
-            UPGRADE,
-        );
+        let subject = webhook.subject();
+        let what = format!("{subject} has no match conditions: every pod of the cluster is sent");
+        findings.warning(what, UPGRADE);
         return;
     }
-    let systems = SYSTEMS.iter().filter(|system| (system.enabled)(policy));
-    for system in systems {
+    for system in SYSTEMS.iter().filter(|system| (system.enabled)(policy)) {
         let is_sent =
             |word: &&&str| webhook.conditions.iter().any(|of| of.expression.contains(**word));
-        let mut words = system.installation.sent_by.iter();
-        if let Some(missing) = words.find(|word| !is_sent(word)) {
+        if let Some(missing) = system.installation.sent_by.iter().find(|word| !is_sent(word)) {
             findings.problem(
                 format!(
-                    "{subject} does not send pods of {}: no match condition has {missing}",
+                    "{} does not send pods of {}: no match condition has {missing}",
+                    webhook.subject(),
                     system.name
                 ),
                 "helm upgrade writes the conditions for this version and its policy",
@@ -259,69 +200,11 @@ fn check_conditions(
     }
 }
 
-fn check_namespaces(
-    facts: &Facts,
-    policy: &Policy,
-    selector: Option<&LabelSelector>,
-    subject: &str,
-    findings: &mut Findings,
-) {
-    let excluded: BTreeSet<&str> = requirements(selector)
-        .filter(|of| of.key == NAMESPACE_NAME && of.operator == "NotIn")
-        .flat_map(|of| of.values.iter().flatten().map(String::as_str))
-        .collect();
-    for namespace in facts.namespace.as_deref().into_iter().chain([CONTROL_PLANE]) {
-        if !excluded.contains(namespace) {
-            findings.problem(
-                format!("{subject} does not exclude namespace {namespace}: a broken webhook could prevent its pods"),
-                UPGRADE,
-            );
-        }
+impl Webhook<'_> {
+    /// Its name in messages.
+    pub(super) fn subject(&self) -> String {
+        format!("{}: {}", self.configuration, self.name)
     }
-    let of_policy = policy.excluded_namespaces.iter().map(String::as_str);
-    let only_in_policy: Vec<&str> = of_policy.filter(|of| !excluded.contains(of)).collect();
-    let only_here = excluded.iter().filter(|of| !policy.excludes(of));
-    // The namespace of the installation is excluded by the program itself.
-    let only_here: Vec<&str> =
-        only_here.copied().filter(|of| facts.namespace.as_deref() != Some(of)).collect();
-    if facts.policy.as_ref().is_ok_and(Option::is_some)
-        && !(only_in_policy.is_empty() && only_here.is_empty())
-    {
-        let mut differing = only_in_policy;
-        differing.extend(only_here);
-        findings.warning(
-            format!(
-                "{subject} and the policy do not exclude the same namespaces: {}",
-                differing.join(", ")
-            ),
-            "exclude namespaces by the chart's value webhook.excludedNamespaces, and helm upgrade",
-        );
-    }
-    let is_known = |of: &LabelSelectorRequirement| {
-        is_opt_out(of) || (of.key == NAMESPACE_NAME && of.operator == "NotIn")
-    };
-    let others: Vec<&str> =
-        requirements(selector).filter(|of| !is_known(of)).map(|of| of.key.as_str()).collect();
-    if !others.is_empty() || selector.is_some_and(has_labels) {
-        findings.warning(
-            format!("{subject} selects namespaces by more than the chart does: {}", others.join(", ")),
-            "pods of the other namespaces are not placed. On AKS: the chart's value webhook.annotations",
-        );
-    }
-}
-
-fn requirements(
-    selector: Option<&LabelSelector>,
-) -> impl Iterator<Item = &LabelSelectorRequirement> {
-    selector.into_iter().flat_map(|of| of.match_expressions.iter().flatten())
-}
-
-fn has_labels(selector: &LabelSelector) -> bool {
-    selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty())
-}
-
-fn is_opt_out(of: &LabelSelectorRequirement) -> bool {
-    of.key == OPT_OUT && of.operator == "NotIn"
 }
 
 /// Diagnoses the Service: whether the API server finds a pod behind it.
@@ -330,18 +213,16 @@ pub(super) fn check_service(facts: &Facts) -> Vec<Item> {
     let webhooks = webhooks(facts);
     let called = webhooks.iter().find_map(|of| of.client.service.as_ref());
     let name = called.map_or_else(String::new, |of| format!("{}/{}", of.namespace, of.name));
-    match &facts.service {
-        Err(unread) => {
-            findings.unknown(format!("the Service is not known: {unread}"), unread.remedy());
-        }
-        Ok(None) => findings.problem(
+    match findings.known("the Service is not known", &facts.service) {
+        None => {}
+        Some(None) => findings.problem(
             format!("there is no Service {name}: the API server cannot call the webhook"),
             "helm upgrade creates it",
         ),
-        Ok(Some(service)) => {
-            let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+        Some(Some(service)) => {
+            let mut ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
             let port = called.and_then(|of| of.port).unwrap_or(443);
-            if !ports.into_iter().any(|of| of.port == port) {
+            if !ports.any(|of| of.port == port) {
                 findings.problem(
                     format!("the webhook configurations call port {port}, which Service {name} does not have"),
                     UPGRADE,
@@ -349,44 +230,31 @@ pub(super) fn check_service(facts: &Facts) -> Vec<Item> {
             }
         }
     }
-    let desired: i32 = facts
-        .containers()
-        .filter(|(role, _, _)| *role == Role::Webhook)
-        .filter_map(|(_, deployment, _)| deployment.spec.as_ref()?.replicas)
-        .sum();
     let mut ready = 0;
-    match &facts.slices {
-        Err(unread) => {
-            let what = format!("the endpoints of the Service are not known: {unread}");
-            findings.unknown(what, unread.remedy());
-        }
-        Ok(slices) => {
-            // With two address families a pod has an endpoint in each.
-            let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
-            let is_ready = |of: &&k8s_openapi::api::discovery::v1::Endpoint| {
-                let ready = of.conditions.as_ref().and_then(|conditions| conditions.ready);
-                ready.unwrap_or(true)
-            };
-            let targets: BTreeSet<_> = endpoints
-                .filter(is_ready)
-                .map(|of| match &of.target_ref {
-                    Some(target) => target.name.clone().unwrap_or_default(),
-                    None => of.addresses.join(","),
-                })
-                .collect();
-            ready = targets.len();
-            let pods = "kubectl describe pods of the webhook, and their logs";
-            if ready == 0 {
-                findings.problem(
-                    format!("no replica of the webhook is ready behind Service {name}"),
-                    pods,
-                );
-            } else if i32::try_from(ready).is_ok_and(|ready| ready < desired) {
-                findings.warning(
-                    format!("{ready} of {desired} replicas of the webhook are ready"),
-                    pods,
-                );
-            }
+    if let Some(slices) =
+        findings.known("the endpoints of the Service are not known", &facts.slices)
+    {
+        let endpoints = slices.iter().flat_map(|slice| &slice.endpoints).filter(|of| {
+            of.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
+        });
+        // With two address families a pod has an endpoint in each.
+        let targets: BTreeSet<_> = endpoints
+            .map(|of| (of.target_ref.as_ref().and_then(|pod| pod.name.as_ref()), &of.addresses))
+            .map(|(pod, addresses)| pod.ok_or(addresses))
+            .collect();
+        ready = targets.len();
+        let desired: i32 = facts
+            .containers()
+            .filter(|(role, _, _)| *role == Role::Webhook)
+            .filter_map(|(_, deployment, _)| deployment.spec.as_ref()?.replicas)
+            .sum();
+        let pods = "kubectl describe pods of the webhook, and their logs";
+        if ready == 0 {
+            let what = format!("no replica of the webhook is ready behind Service {name}");
+            findings.problem(what, pods);
+        } else if i32::try_from(ready).is_ok_and(|ready| ready < desired) {
+            let what = format!("{ready} of {desired} replicas of the webhook are ready");
+            findings.warning(what, pods);
         }
     }
     for replica in facts.replicas_of(Role::Webhook) {

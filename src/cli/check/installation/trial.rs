@@ -1,42 +1,11 @@
-//! Diagnoses the calls of the API server: those that have failed, and that about a test pod.
+//! Diagnoses the call of the API server about a test pod.
 
 use super::facts::{Facts, Unread};
 use crate::systems::check::installation::{Findings, Item};
 
-/// The API server's count of requests that it let pass because a webhook did not answer.
-const FAIL_OPEN: &str = "apiserver_admission_webhook_fail_open_count{";
-
-/// The end of the names of stowplan's webhooks, in a label of that metric.
-const OWN: &str = ".stowplan.dev\"";
-
-/// Diagnoses how many objects were created without the webhook.
-pub(super) fn check_fail_open(facts: &Facts) -> Vec<Item> {
-    let mut findings = Findings::new("fail-open");
-    let text = match &facts.metrics {
-        Ok(text) => text,
-        Err(unread) => {
-            let what = format!("how many objects bypassed the webhook is not known: {unread}");
-            findings.unknown(what, unread.remedy());
-            return findings.or_ok("");
-        }
-    };
-    let count: f64 = text
-        .lines()
-        .filter(|line| line.starts_with(FAIL_OPEN) && line.contains(OWN))
-        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-        .sum();
-    if count > 0.0 {
-        findings.warning(
-            format!("{count} objects were created without the webhook, since the API server that answered has started"),
-            "find them: docs/operations.md#pods-were-created-without-placement",
-        );
-    }
-    findings.or_ok("no object bypassed the webhook, since the API server that answered has started")
-}
-
 /// Diagnoses the test pod. If one was asked for, a missing result is a problem: `helm test` must not
 /// pass then.
-pub(super) fn check_trial(facts: &Facts) -> Vec<Item> {
+pub(super) fn check(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("trial-pod");
     let trial = match &facts.trial {
         None => {
@@ -46,13 +15,12 @@ pub(super) fn check_trial(facts: &Facts) -> Vec<Item> {
             );
             return findings.or_ok("");
         }
-        Some(Err(unread @ Unread::Forbidden(_))) => {
-            let remedy = "--try-in another namespace, or get this right";
-            findings.problem(format!("no test pod was created: {unread}"), remedy);
-            return findings.or_ok("");
-        }
         Some(Err(unread)) => {
-            findings.problem(format!("no test pod was created: {unread}"), unread.remedy());
+            let remedy = match unread {
+                Unread::Forbidden(_) => "--try-in another namespace, or get this right",
+                unread => unread.remedy(),
+            };
+            findings.problem(format!("no test pod was created: {unread}"), remedy);
             return findings.or_ok("");
         }
         Some(Ok(trial)) => trial,
