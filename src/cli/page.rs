@@ -100,15 +100,15 @@ impl Page {
     }
 }
 
-/// Puts equal items together: the names of all, and the first of them. Items are equal if their
-/// texts are, but for their own names.
+/// Puts equal items together: the names of all, and the first of them. An item has its name and a
+/// text, and items with one text are equal: it has a [`mask`] in place of the name.
 pub(super) fn collapse<T>(
     items: impl IntoIterator<Item = (String, String, T)>,
 ) -> Vec<(Vec<String>, T)> {
     let mut known: HashMap<String, usize> = HashMap::new();
     let mut collapsed: Vec<(Vec<String>, T)> = Vec::new();
     for (name, text, item) in items {
-        match known.entry(mask(&text, &name)) {
+        match known.entry(text) {
             Entry::Occupied(first) => collapsed[*first.get()].0.push(name),
             Entry::Vacant(first) => {
                 first.insert(collapsed.len());
@@ -125,8 +125,8 @@ pub(super) fn join_names(names: &[String]) -> String {
     format!("{}{hint}", some(names))
 }
 
-/// Replaces a name in a text where it is a word of its own.
-fn mask(text: &str, name: &str) -> String {
+/// Replaces a name in a text by a mark where it is a word of its own.
+pub(super) fn mask(text: &str, name: &str, mark: char) -> String {
     let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
     let mut masked = String::with_capacity(text.len());
     let mut rest = 0;
@@ -135,7 +135,7 @@ fn mask(text: &str, name: &str) -> String {
         let is_word = !text[..at].ends_with(is_of_name) && !text[end..].starts_with(is_of_name);
         if is_word {
             masked.push_str(&text[rest..at]);
-            masked.push('\0');
+            masked.push(mark);
             rest = end;
         }
     }
@@ -183,7 +183,7 @@ mod tests {
             ("", "delete pod , of a-0"),
             ("d", "delete pod d, of a-0"),
         ];
-        let items = items.map(|(name, text)| (name.to_owned(), text.to_owned(), text));
+        let items = items.map(|(name, text)| (name.to_owned(), mask(text, name, '\0'), text));
         let names: Vec<String> =
             collapse(items).iter().map(|(names, _)| join_names(names)).collect();
         assert_eq!(names, ["a, c, d", "b", "a", ""]);

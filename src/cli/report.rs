@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::input::Item;
-use super::page::{BAD, DOUBT, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names};
+use super::page::{BAD, DOUBT, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names, mask};
 use crate::admission::{Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
 use crate::systems::exclusion::IGNORE;
@@ -274,7 +274,7 @@ pub(super) fn format_text(
         // A path is of one object.
         let path = planned.path().map(|path| format!("{} {path}", planned.name));
         let text = format!("{kind} {namespace} {}{}", path.unwrap_or_default(), body.as_str());
-        (planned.name.clone(), text, (planned, body))
+        (planned.name.clone(), mask(&text, &planned.name, '\0'), (planned, body))
     });
     for (names, (planned, body)) in collapse(blocks) {
         page.paint(TITLE, &object(planned, &join_names(&names))).append(&body);

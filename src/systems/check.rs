@@ -99,6 +99,11 @@ pub(crate) struct Diagnosis {
     pub(crate) kind: &'static str,
     pub(crate) namespace: String,
     pub(crate) name: String,
+    /// The node and the hostname of a pod whose texts differ from those of others like it only by them.
+    #[serde(skip)]
+    pub(crate) node: Option<String>,
+    #[serde(skip)]
+    pub(crate) hostname: Option<String>,
     /// Where the object is placed: the node of a pod, the members of a pool, or the volume of a
     /// claim.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,11 +1,11 @@
 //! Formats a diagnosis for people.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::json;
 
 use super::namespace;
-use crate::cli::page::{BAD, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names};
+use crate::cli::page::{BAD, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names, mask};
 use crate::systems::check::words::counted;
 use crate::systems::check::{Diagnosis, Obstacle};
 
@@ -59,20 +59,36 @@ fn write_namespace(page: &mut Page, diagnosis: &Diagnosis) {
 
 /// Writes diagnoses, each of those that are equal but for the names once.
 fn write_parts(page: &mut Page, parts: &[&Diagnosis], indent: &str, brief: bool) {
+    let node = |part: &&Diagnosis| Some((part.name.clone(), part.node.clone()?));
+    let nodes: HashMap<String, String> = parts.iter().filter_map(node).collect();
     let parts = parts.iter().map(|part| (part.name.clone(), describe(part), *part));
-    for (names, part) in collapse(parts) {
+    for (mut names, part) in collapse(parts) {
+        if names.len() > 1 {
+            for name in &mut names {
+                *name = nodes.get(name).map_or(name.clone(), |node| format!("{name} ({node})"));
+            }
+        }
         write(page, part, &join_names(&names), indent, brief);
     }
 }
 
-/// All of a diagnosis by which it may differ from others: not the time of the scheduler's message.
+/// All of a diagnosis by which it may differ from others: not the time of the scheduler's message, nor its
+/// name, node and hostname, each of which has a mark of its own. Where one word means two of them, the texts
+/// stay: it is not known which one they mean.
 fn describe(diagnosis: &Diagnosis) -> String {
     let mut value = json!(diagnosis);
     if let Some((_, message)) = diagnosis.scheduler.as_ref().and_then(|says| says.split_once(": "))
     {
         value["scheduler"] = message.into();
     }
-    value.to_string()
+    let Diagnosis { name, node, hostname, placed, .. } = diagnosis;
+    let hostname = hostname.as_ref().filter(|hostname| *hostname != name);
+    let is_ambiguous =
+        placed.contains(&format!("node {name}")) || (node.is_some() && hostname == node.as_ref());
+    let marks = [(Some(name), '\0'), (node.as_ref(), '\u{1}'), (hostname, '\u{2}')];
+    let marks = marks.into_iter().filter(|_| !is_ambiguous);
+    let marks = marks.filter_map(|(name, mark)| Some((name?, mark)));
+    marks.fold(value.to_string(), |text, (name, mark)| mask(&text, name, mark))
 }
 
 /// Writes rows with a title in front of the first.
@@ -98,7 +114,10 @@ fn write(page: &mut Page, diagnosis: &Diagnosis, names: &str, indent: &str, brie
     let Diagnosis { kind, namespace, .. } = diagnosis;
     let slash = if namespace.is_empty() { "" } else { "/" };
     page.push(indent).paint(TITLE, &format!("{kind} {namespace}{slash}{names}")).push("\n");
-    write_rows(page, indent, "placed", &diagnosis.placed);
+    // The names of several have their nodes.
+    if diagnosis.node.is_none() || *names == diagnosis.name {
+        write_rows(page, indent, "placed", &diagnosis.placed);
+    }
     write_rows(page, indent, "asked", &diagnosis.asked);
     write_rows(page, indent, "decided", &diagnosis.decided);
     write_rows(page, indent, "scheduler", diagnosis.scheduler.as_slice());

@@ -138,6 +138,8 @@ fn diagnose_worker(
         Some(node) => {
             let mut part = Diagnosis::new("Pod", name);
             part.placed.push(format!("node {node}"));
+            part.node = Some(node.to_owned());
+            part.hostname = Some(worker.host.hostname.to_string());
             report_node(&mut part, context, node, name);
             report_containers(&mut part, cluster, of, pod, name, row, context);
             part

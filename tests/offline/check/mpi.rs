@@ -66,6 +66,31 @@ fn ready() -> Value {
     })
 }
 
+/// Nodes n1, n2 and n3 with a worker each, which has this status.
+fn spread(names: [&str; 3], status: &Value) -> Vec<Value> {
+    let workers = names.into_iter().enumerate().map(|(number, name)| {
+        let mut worker = worker(number as u32, status);
+        worker["metadata"]["name"] = json!(name);
+        worker["spec"]["nodeName"] = json!(format!("n{}", number + 1));
+        worker
+    });
+    [node("n2"), node("n3")].into_iter().chain(workers).collect()
+}
+
+#[test]
+fn workers_that_lack_the_same_share_a_block() {
+    let mut found = Findings::default();
+    let ended = container("main", &json!({"terminated": {"exitCode": 255}}));
+    let keys = container("stowplan-mpi-keys", &json!({"terminated": {"exitCode": 0}}));
+    let status =
+        json!({"phase": "Running", "initContainerStatuses": keys, "containerStatuses": ended});
+    let objects = cluster(spread(["w-0", "w-1", "w-2"], &status), &[]);
+    found.show("all have ended, without records", &objects, "mpi/pi");
+    let objects = cluster(spread(["n1", "n2", "w-2"], &status), &RECORDS);
+    found.show("pods that are named like their nodes", &objects, "mpi/pi");
+    found.compare("mpi_blocks");
+}
+
 const RECORDS: [&str; 3] = ["w-0", "w-1", "w-2"];
 
 #[test]
