@@ -65,7 +65,9 @@ fn write_parts(page: &mut Page, parts: &[&Diagnosis], indent: &str, brief: bool)
     for (mut names, part) in collapse(parts) {
         if names.len() > 1 {
             for name in &mut names {
-                *name = nodes.get(name).map_or(name.clone(), |node| format!("{name} ({node})"));
+                if let Some(node) = nodes.get(name) {
+                    *name = format!("{name} ({node})");
+                }
             }
         }
         write(page, part, &join_names(&names), indent, brief);
