@@ -115,7 +115,7 @@ struct Held {
     table: Box<dyn AnyTable>,
     /// Counts the changes of what the table shows.
     revision: u64,
-    /// Whether a watch has reported that the cluster does not serve the kind.
+    /// True if a watch has reported that the cluster does not serve the kind.
     is_unserved: bool,
 }
 
@@ -200,9 +200,9 @@ impl View {
     /// next plan contains it. Ignored if the object was deleted meanwhile, also if another one has
     /// its name by now, or a later version is known: no watch would correct that.
     pub fn learn(&mut self, object: Object) {
-        let is_it = |known: &Identity| object.identity().is_none_or(|own| own.uid == known.uid);
-        let known = self.version(&object).filter(|known| is_it(known));
-        if known.is_some_and(|known| !is_older(&object, known)) {
+        let own = object.identity();
+        let known = self.version(&object).filter(|known| known.uid == own.uid);
+        if known.is_some_and(|known| !own.is_older_than(known)) {
             self.apply(object);
         }
     }
@@ -211,7 +211,7 @@ impl View {
     /// one.
     #[must_use]
     pub fn outdates(&self, object: &Object) -> bool {
-        self.version(object).is_some_and(|known| is_older(object, known))
+        self.version(object).is_some_and(|known| object.identity().is_older_than(known))
     }
 
     /// The known version of `object`.
@@ -342,11 +342,6 @@ impl View {
     pub fn set_controller(&mut self, state: ControllerState) {
         self.controller = state;
     }
-}
-
-/// Whether `object` is an older version than `known`.
-fn is_older(object: &Object, known: &Identity) -> bool {
-    object.identity().is_some_and(|own| own.is_older_than(known))
 }
 
 #[cfg(test)]

@@ -128,8 +128,8 @@ mod tests {
             std::iter::once(&mut self.whole).chain(with.map(|(_, view)| view))
         }
 
-        fn apply(&mut self, object: Object) {
-            self.with(object.resource()).for_each(|view| view.apply(object.clone()));
+        fn apply(&mut self, read: impl Fn() -> Object) {
+            self.with(read().resource()).for_each(|view| view.apply(read()));
         }
 
         fn forget(&mut self, kind: &Resource, name: &Name) {
@@ -148,8 +148,9 @@ mod tests {
         let phase = if node.is_some() { "Running" } else { "Pending" };
         let spec = json!({"containers": [{"name": "c"}], "nodeName": node.map(name_of)});
         let rest = json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}});
-        match read(object("Pod", name, version, &rest)) {
-            Some(pod) => view.apply(pod),
+        let pod = || read(object("Pod", name, version, &rest));
+        match pod() {
+            Some(_) => view.apply(|| pod().unwrap()),
             None => view.forget(&POD, &Name::new("ns", name)),
         }
     }
@@ -163,7 +164,7 @@ mod tests {
         let on_node = (!which.is_multiple_of(4)).then_some(which);
         let service = format!("service-{}", which % 2);
         let (kind, name, rest) = match what {
-            0 => return view.apply(node(&name_of(which), which < 9, version)),
+            0 => return view.apply(|| node(&name_of(which), which < 9, version)),
             1 => return put_pod(view, &service, version, on_node, &json!({})),
             2 => {
                 let labels = json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": "e"});
@@ -199,7 +200,7 @@ mod tests {
                 ("tekton.dev/v1/TaskRun", "task", json!({"metadata": metadata}))
             }
         };
-        view.apply(systems::object(object(kind, name, version, &rest)).unwrap().unwrap());
+        view.apply(|| systems::object(object(kind, name, version, &rest)).unwrap().unwrap());
     }
 
     fn time(second: i64) -> Timestamp {

@@ -1,7 +1,7 @@
 //! Reads documents with a foreign schema, which a newer release may have written: a field of another
 //! type than expected counts as absent and is reported, and the rest of the object is still read.
 //!
-//! A row's fields are decoded by derived types, whose fields have the types [`Lenient`], [`Object`],
+//! A row's fields are decoded by derived types, whose fields have the types [`Lenient`], [`Part`],
 //! [`List`] and [`Text`].
 
 use std::borrow::Cow;
@@ -101,31 +101,31 @@ impl<T> Deref for Lenient<T> {
 
 /// An object; `None` for a value of another type. Derived types would also read a list of fields.
 #[derive(Clone, Debug)]
-pub(crate) struct Object<T>(pub(crate) Option<T>);
+pub(crate) struct Part<T>(pub(crate) Option<T>);
 
-impl<T> Default for Object<T> {
+impl<T> Default for Part<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Part<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self(optional_object(deserializer).unwrap_or_default()))
     }
 }
 
 /// A list of objects.
-pub(crate) type List<T> = Lenient<Vec<Object<T>>>;
+pub(crate) type List<T> = Lenient<Vec<Part<T>>>;
 
 impl<T> List<T> {
     /// Returns the items that are objects.
-    pub(crate) fn objects(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flat_map(|item| &item.0)
     }
 
     /// Returns the items that are objects.
-    pub(crate) fn into_objects(self) -> impl Iterator<Item = T> {
+    pub(crate) fn into_parts(self) -> impl Iterator<Item = T> {
         self.0.into_iter().filter_map(|item| item.0)
     }
 }
@@ -141,7 +141,7 @@ impl Text {
 }
 
 /// Decodes the part of a document that is an object; `None` for a value of another type.
-pub(crate) fn object<'de, T: Deserialize<'de>>(
+pub(crate) fn part<'de, T: Deserialize<'de>>(
     value: impl Deserializer<'de, Error = serde_json::Error>,
 ) -> Option<T> {
     optional_object(value).unwrap_or_default()
@@ -245,12 +245,12 @@ mod tests {
     fn a_value_of_another_type_counts_as_absent() {
         #[derive(Debug, Default, Deserialize)]
         #[serde(default)]
-        struct Part {
-            list: List<Part>,
-            part: Box<Object<Part>>,
+        struct Task {
+            list: List<Task>,
+            part: Box<Part<Task>>,
             text: Text,
         }
-        let part = |value: &Value| object::<Part>(value);
+        let part = |value: &Value| part::<Task>(value);
         for none in [json!(null), json!([]), json!("a"), json!(7)] {
             assert!(part(&none).is_none());
             let read = part(&json!({"list": none, "part": none})).unwrap();
@@ -259,7 +259,7 @@ mod tests {
         let read =
             part(&json!({"list": [7, {"text": "a"}, null, [], {"text": 7}], "part": {"text": ""}}));
         let read = read.unwrap();
-        let texts: Vec<_> = read.list.objects().map(|item| item.text.filled()).collect();
+        let texts: Vec<_> = read.list.parts().map(|item| item.text.filled()).collect();
         assert_eq!(texts, [Some("a"), None]);
         let empty = read.part.0.unwrap().text;
         assert_eq!((empty.as_deref(), empty.filled()), (Some(""), None));

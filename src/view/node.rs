@@ -227,10 +227,6 @@ impl Table for Nodes {
     }
 
     fn version(&self, name: &Name) -> Option<&Identity> {
-        Self::version_of(self.get(&name.name)?)
-    }
-
-    fn version_of(node: &Node) -> Option<&Identity> {
-        Some(&node.details.as_ref()?.identity)
+        Some(&self.get(&name.name)?.details.as_ref()?.identity)
     }
 }

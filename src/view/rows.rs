@@ -162,8 +162,4 @@ impl<R: TableRow> Table for Rows<R> {
     fn version(&self, name: &Name) -> Option<&Identity> {
         self.rows.get(name)?.identity()
     }
-
-    fn version_of(row: &R) -> Option<&Identity> {
-        row.identity()
-    }
 }

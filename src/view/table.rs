@@ -173,7 +173,7 @@ pub trait Table: Any + Debug + Default + Send + Sync {
     /// The type of the objects.
     type Object: ApiObject;
     /// The fields that are kept of one object.
-    type Row: Clone + Debug + Send + 'static;
+    type Row: Send + 'static;
     /// The kind of the objects.
     const KIND: &'static Kind;
     /// The value of the label `kind` in metrics; `None`: metrics do not count the table.
@@ -215,13 +215,6 @@ pub trait Table: Any + Debug + Default + Send + Sync {
         None
     }
 
-    /// The version of a row, if known.
-    #[must_use]
-    fn version_of(row: &Self::Row) -> Option<&Identity> {
-        let _ = row;
-        None
-    }
-
     /// The value of an object's label. `None`: the table does not know the label; `Some(None)`: the
     /// object does not have it.
     fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
@@ -231,18 +224,7 @@ pub trait Table: Any + Debug + Default + Send + Sync {
 }
 
 /// A row of any table.
-type Row = Box<dyn AnyRow>;
-
-/// A [`Table::Row`] without its type.
-trait AnyRow: Any + Debug + Send {
-    fn copied(&self) -> Row;
-}
-
-impl<R: Any + Clone + Debug + Send> AnyRow for R {
-    fn copied(&self) -> Row {
-        Box::new(self.clone())
-    }
-}
+type Row = Box<dyn Any + Send>;
 
 /// A type that implements [`Table`], as a value.
 #[derive(Clone, Copy, Debug)]
@@ -255,12 +237,12 @@ pub struct TableType {
     decode: fn(Value) -> Result<Decoded, serde_json::Error>,
     read: fn(&dyn Any, Scope) -> Option<Row>,
     unreadable: fn(&ObjectMeta, &str) -> Option<Row>,
-    version_of: fn(&dyn Any) -> Option<&Identity>,
 }
 
 /// An object with its name.
 struct Decoded {
     name: Option<Name>,
+    identity: Identity,
     object: Box<dyn Any>,
 }
 
@@ -276,7 +258,8 @@ impl TableType {
             watches: T::watches,
             decode: |document| {
                 let object: T::Object = serde_json::from_value(document)?;
-                Ok(Decoded { name: T::KIND.name(object.meta()), object: Box::new(object) })
+                let (name, identity) = (T::KIND.name(object.meta()), object.meta().into());
+                Ok(Decoded { name, identity, object: Box::new(object) })
             },
             read: |object, scope| {
                 let row = T::read(object.downcast_ref()?, scope)?;
@@ -286,7 +269,6 @@ impl TableType {
                 let row = T::unreadable(metadata, problem)?;
                 Some(Box::new(row))
             },
-            version_of: |row| T::version_of(row.downcast_ref()?),
         }
     }
 

@@ -9,10 +9,11 @@ use super::{AnyTable, ApiObject, Kind, Row, Scope, Table, TableType};
 use crate::view::{Identity, Name, Resource};
 
 /// An object that was read for a View: one row for each table of its kind.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Object {
     kind: &'static Kind,
     name: Name,
+    identity: Identity,
     facets: Vec<Facet>,
 }
 
@@ -21,12 +22,6 @@ pub struct Object {
 pub(in crate::view) struct Facet {
     pub(in crate::view) table: TableType,
     row: Option<Row>,
-}
-
-impl Clone for Facet {
-    fn clone(&self) -> Self {
-        Self { table: self.table, row: self.row.as_ref().map(|row| (**row).copied()) }
-    }
 }
 
 impl Object {
@@ -40,7 +35,7 @@ impl Object {
         let tables = tables.into_iter().filter(|table| (table.object)() == TypeId::of::<K>());
         let tables: Vec<TableType> = tables.copied().collect();
         let name = tables.first()?.kind.name(object.meta())?;
-        Self::of(name, tables, |table| (table.read)(object, scope))
+        Self::of(name, object.meta().into(), tables, |table| (table.read)(object, scope))
     }
 
     /// Reads an object that does not decode. `problem` is the error.
@@ -51,7 +46,7 @@ impl Object {
     ) -> Option<Self> {
         let tables: Vec<TableType> = tables.into_iter().copied().collect();
         let name = tables.first()?.kind.name(metadata)?;
-        Self::of(name, tables, |table| (table.unreadable)(metadata, problem))
+        Self::of(name, metadata.into(), tables, |table| (table.unreadable)(metadata, problem))
     }
 
     /// Reads the document of an object according to its `apiVersion` and `kind`. `Ok(None)`: no
@@ -73,18 +68,25 @@ impl Object {
         let decoded =
             (first.decode)(document).map_err(|error| format!("not a valid {kind}: {error}"))?;
         let name = decoded.name.ok_or_else(|| format!("a {kind} without metadata.name"))?;
-        Ok(Self::of(name, of_kind, |table| (table.read)(&*decoded.object, scope)))
+        let read = |table: &TableType| (table.read)(&*decoded.object, scope);
+        Ok(Self::of(name, decoded.identity, of_kind, read))
     }
 
     fn of(
         name: Name,
+        identity: Identity,
         tables: Vec<TableType>,
         read: impl Fn(&TableType) -> Option<Row>,
     ) -> Option<Self> {
         let kind = tables.first()?.kind;
         let facets = tables.into_iter().map(|table| Facet { row: read(&table), table });
         let facets: Vec<Facet> = facets.collect();
-        facets.iter().any(|facet| facet.row.is_some()).then_some(Self { kind, name, facets })
+        facets.iter().any(|facet| facet.row.is_some()).then_some(Self {
+            kind,
+            name,
+            identity,
+            facets,
+        })
     }
 
     #[must_use]
@@ -101,14 +103,13 @@ impl Object {
     #[must_use]
     pub fn row<T: Table>(&self) -> Option<&T::Row> {
         let facet = self.facets.iter().find(|facet| facet.table.id() == TypeId::of::<T>())?;
-        let row: &dyn Any = &**facet.row.as_ref()?;
-        row.downcast_ref()
+        facet.row.as_ref()?.downcast_ref()
     }
 
-    /// The version of the object, if known.
+    /// The version of the object.
     #[must_use]
-    pub fn identity(&self) -> Option<&Identity> {
-        self.facets.iter().find_map(|facet| (facet.table.version_of)(&**facet.row.as_ref()?))
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     pub(in crate::view) fn tables(&self) -> impl Iterator<Item = &TableType> {
@@ -123,8 +124,7 @@ impl Object {
 impl Facet {
     /// Whether `table` shows this row of `name` already ([`Table::shows`]).
     pub(in crate::view) fn is_shown(&self, name: &Name, table: &dyn AnyTable) -> bool {
-        let row = self.row.as_deref().map(|row| -> &dyn Any { row });
-        table.shows(name, row)
+        table.shows(name, self.row.as_deref().map(|row| -> &dyn Any { row }))
     }
 
     /// Replaces the row of `name` in `table`.

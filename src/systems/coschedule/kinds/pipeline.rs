@@ -13,7 +13,7 @@ use super::variables::{ParamValues, items, known_value};
 use crate::kubernetes::annotation;
 use crate::systems::coschedule::keys::MODE;
 use crate::systems::coschedule::resources::PIPELINE;
-use crate::view::document::{Foreign, ForeignRow, Lenient, List, Object, Text, object, problem};
+use crate::view::document::{Foreign, ForeignRow, Lenient, List, Part, Text, part, problem};
 use crate::view::rows::{Rows, TableRow};
 use crate::view::{Identity, Kind, Scope};
 
@@ -80,7 +80,7 @@ struct TaskSpec {
     pipeline_ref: Value,
     pipeline_spec: Value,
     run_after: Lenient<Vec<Text>>,
-    task_ref: Object<TaskRef>,
+    task_ref: Part<TaskRef>,
     /// Custom tasks may have a spec of another shape.
     task_spec: Value,
     when: Value,
@@ -118,7 +118,7 @@ impl ForeignRow for NamedPipeline {
         Self {
             identity: Identity::from(metadata),
             mode: annotation(metadata, MODE).map(Into::into),
-            pipeline: object(spec).map(Pipeline::read).unwrap_or_default(),
+            pipeline: part(spec).map(Pipeline::read).unwrap_or_default(),
             problem,
         }
     }
@@ -127,11 +127,11 @@ impl ForeignRow for NamedPipeline {
 impl Pipeline {
     /// Reads the spec of a pipeline.
     pub(super) fn read(spec: PipelineSpec) -> Self {
-        let all = || spec.tasks.objects().chain(spec.finally.objects());
+        let all = || spec.tasks.parts().chain(spec.finally.parts());
         let nested =
             all().any(|task| !task.pipeline_spec.is_null() || !task.pipeline_ref.is_null());
         let mut tasks: Box<[PipelineTask]> = all().map(PipelineTask::read).collect();
-        let earlier = spec.tasks.objects().map(TaskSpec::earlier);
+        let earlier = spec.tasks.parts().map(TaskSpec::earlier);
         set_levels(&mut tasks, &earlier.collect::<Vec<_>>());
         Self { tasks, nested, defaults: defaults(&spec.params) }
     }
@@ -140,7 +140,7 @@ impl Pipeline {
 impl PipelineTask {
     fn read(task: &TaskSpec) -> Self {
         // By default the pipeline's workspace has the same name as the task's.
-        let named = task.workspaces.objects();
+        let named = task.workspaces.parts();
         let named = named.filter_map(|of| of.workspace.filled().or(of.name.filled()));
         let mut workspaces: BTreeSet<Box<str>> = named.map(Into::into).collect();
         // An inline task gets the workspaces that its steps refer to, even those that it does not

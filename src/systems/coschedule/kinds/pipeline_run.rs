@@ -19,7 +19,7 @@ use crate::kubernetes::annotation;
 use crate::names::short_digest;
 use crate::systems::coschedule::keys::{AUTO_CLEANUP, GROUP, MODE};
 use crate::systems::coschedule::resources::PIPELINE_RUN;
-use crate::view::document::{Foreign, ForeignRow, Lenient, List, Object, Text, object, problem};
+use crate::view::document::{Foreign, ForeignRow, Lenient, List, Part, Text, part, problem};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::rows::{RowIndex, Rows, TableRow};
@@ -128,12 +128,12 @@ pub(crate) enum PipelineSource {
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
     params: List<Param>,
-    pipeline_ref: Object<PipelineRef>,
-    pipeline_spec: Object<PipelineSpec>,
+    pipeline_ref: Part<PipelineRef>,
+    pipeline_spec: Part<PipelineSpec>,
     pod_template: Value,
     service_account_name: Text,
     task_run_specs: List<TaskRunSpec>,
-    task_run_template: Object<TaskRunTemplate>,
+    task_run_template: Part<TaskRunTemplate>,
     workspaces: List<Binding>,
 }
 
@@ -157,8 +157,8 @@ struct TaskRunTemplate {
 struct TaskRunSpec {
     compute_resources: Option<Value>,
     pipeline_task_name: Text,
-    pod_template: Object<PodTemplate>,
-    task_pod_template: Object<PodTemplate>,
+    pod_template: Part<PodTemplate>,
+    task_pod_template: Part<PodTemplate>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -173,15 +173,15 @@ struct PodTemplate {
 #[serde(default, rename_all = "camelCase")]
 struct Binding {
     name: Text,
-    persistent_volume_claim: Object<ClaimSource>,
+    persistent_volume_claim: Part<ClaimSource>,
     volume_claim_template: Value,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ClaimTemplate {
-    metadata: Object<ClaimMetadata>,
-    spec: Object<ClaimSpec>,
+    metadata: Part<ClaimMetadata>,
+    spec: Part<ClaimSpec>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -221,7 +221,7 @@ static SPEC: LazyLock<Value> = LazyLock::new(|| {
 
 impl ForeignRow for PipelineRun {
     fn read(metadata: &ObjectMeta, spec: Value, status: Value) -> Self {
-        let status = object::<Status>(status).unwrap_or_default();
+        let status = part::<Status>(status).unwrap_or_default();
         let run = Self {
             identity: Identity::from(metadata),
             parent: Owner::of_tekton(metadata, "PipelineRun"),
@@ -233,7 +233,7 @@ impl ForeignRow for PipelineRun {
             problem: problem("spec", &spec, &SPEC),
             ..Self::default()
         };
-        match object(spec) {
+        match part(spec) {
             Some(spec) => run.with_spec(spec),
             None => run,
         }
@@ -244,7 +244,7 @@ impl PipelineRun {
     fn with_spec(self, spec: Spec) -> Self {
         let params = Params::read(&spec.params);
         let uid = &self.identity.uid;
-        let workspaces = spec.workspaces.into_objects().map(|of| of.read(uid, &params)).collect();
+        let workspaces = spec.workspaces.into_parts().map(|of| of.read(uid, &params)).collect();
         let reference = spec.pipeline_ref.0;
         let pipeline = match (spec.pipeline_spec.0, reference) {
             (Some(inline), _) => PipelineSource::Inline(Pipeline::read(inline)),
@@ -257,8 +257,8 @@ impl PipelineRun {
             None => (spec.service_account_name, spec.pod_template),
         };
         let account = account.filled().and_then(|account| params.resolve_of_run(account));
-        let of_run: Option<PodTemplate> = object(&template);
-        let task_overrides = spec.task_run_specs.into_objects().filter_map(|of| of.read(&params));
+        let of_run: Option<PodTemplate> = part(&template);
+        let task_overrides = spec.task_run_specs.into_parts().filter_map(|of| of.read(&params));
         let task_overrides = task_overrides.collect();
         Self {
             workspaces,
@@ -342,7 +342,7 @@ impl PodTemplate {
 
     /// Returns the claims that it mounts, except those whose names are not known yet.
     fn mounted(&self, params: &Params<'_>) -> Option<Box<[Resolved]>> {
-        let claims = self.volumes.as_ref()?.objects().filter_map(Mount::claim);
+        let claims = self.volumes.as_ref()?.parts().filter_map(Mount::claim);
         let claims = claims.filter(|claim| !claim.is_empty());
         Some(claims.filter_map(|claim| params.resolve(claim)).collect())
     }
@@ -351,7 +351,7 @@ impl PodTemplate {
 impl Binding {
     fn read(self, run_uid: &str, params: &Params<'_>) -> Workspace {
         let name = self.name.filled().unwrap_or_default();
-        let template: Option<ClaimTemplate> = object(&self.volume_claim_template);
+        let template: Option<ClaimTemplate> = part(&self.volume_claim_template);
         let claim = self.persistent_volume_claim.0.unwrap_or_default().claim_name;
         let source = match (template, claim.filled().map(|claim| params.resolve_of_run(claim))) {
             (Some(template), _) => {

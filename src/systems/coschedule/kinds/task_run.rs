@@ -13,7 +13,7 @@ use super::tekton::{self, Mount, Status};
 use crate::kubernetes::{annotation, label};
 use crate::systems::coschedule::keys::{ASSISTANT, MODE, PIPELINE_TASK};
 use crate::systems::coschedule::resources::TASK_RUN;
-use crate::view::document::{Foreign, ForeignRow, List, object};
+use crate::view::document::{Foreign, ForeignRow, List, part};
 use crate::view::owner::Owner;
 use crate::view::rows::{RowIndex, Rows, TableRow};
 use crate::view::{Identity, Kind, Name, Scope};
@@ -48,10 +48,10 @@ struct Spec {
 
 impl ForeignRow for TaskRun {
     fn read(metadata: &ObjectMeta, spec: Value, status: Value) -> Self {
-        let (spec, status) = (object::<Spec>(spec), object::<Status>(status));
+        let (spec, status) = (part::<Spec>(spec), part::<Status>(status));
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         // What is not a claim's name is left out, as Tekton creates no pod of it.
-        let claims = spec.workspaces.objects().filter_map(Mount::claim).map(Into::into);
+        let claims = spec.workspaces.parts().filter_map(Mount::claim).map(Into::into);
         let claims: BTreeSet<Box<str>> = claims.collect();
         // Tekton tries again, with growing pauses.
         let refused = status.waiting("ExceededResourceQuota");

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde::Deserialize;
 
 use crate::kubernetes::own_refusal;
-use crate::view::document::{List, Object, Text};
+use crate::view::document::{List, Part, Text};
 use crate::view::table::Definition;
 use crate::view::{Kind, Owner, Resource};
 
@@ -35,7 +35,7 @@ pub(super) struct ClaimSource {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Mount {
-    pub(super) persistent_volume_claim: Object<ClaimSource>,
+    pub(super) persistent_volume_claim: Part<ClaimSource>,
 }
 
 impl Mount {
@@ -66,7 +66,7 @@ pub(super) struct Condition {
 impl Status {
     /// Finds the condition `Succeeded` with this status.
     fn succeeded(&self, status: &str) -> Option<&Condition> {
-        self.conditions.objects().find(|condition| {
+        self.conditions.parts().find(|condition| {
             condition.type_.as_deref() == Some("Succeeded")
                 && condition.status.as_deref() == Some(status)
         })

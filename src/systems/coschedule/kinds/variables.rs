@@ -72,7 +72,7 @@ impl Resolved {
 impl<'v> Params<'v> {
     /// Reads the params of a run.
     pub(super) fn read(params: &'v List<Param>) -> Self {
-        let texts = params.objects();
+        let texts = params.parts();
         let texts = texts.filter_map(|of| Some((of.name.as_deref()?, of.value.as_deref()?)));
         Self(texts.collect())
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::systems::katalyst::resources::CUSTOM_NODE_RESOURCE;
-use crate::view::document::{Foreign, ForeignRow, List, Text, object, problem};
+use crate::view::document::{Foreign, ForeignRow, List, Text, part, problem};
 use crate::view::rows::{Rows, TableRow};
 use crate::view::table::{Definition, Watch, all_of_kind};
 use crate::view::{Identity, Kind, Name, Scope};
@@ -92,7 +92,7 @@ impl Topology {
     }
 }
 
-/// What Katalyst writes.
+/// The status of a CustomNodeResource, as Katalyst writes it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
@@ -143,9 +143,9 @@ impl ForeignRow for Topology {
             problem: problem("status", &status, &STATUS),
             ..Self::default()
         };
-        let status: Status = object(status).unwrap_or_default();
+        let status: Status = part(status).unwrap_or_default();
         report.policy = status.topology_policy.filled().map(Into::into);
-        report.has_agent = !status.conditions.objects().any(|condition| {
+        report.has_agent = !status.conditions.parts().any(|condition| {
             let (type_, status) = (condition.type_.filled(), condition.status.filled());
             matches!(
                 (type_, status),

@@ -425,8 +425,4 @@ impl Table for StreamsPods {
     fn version(&self, name: &Name) -> Option<&Identity> {
         Some(&self.pods.get(name)?.details.as_ref()?.identity)
     }
-
-    fn version_of(pod: &StreamsPod) -> Option<&Identity> {
-        Some(&pod.details.as_ref()?.identity)
-    }
 }
