@@ -118,7 +118,7 @@ impl ForeignRow for NamedPipeline {
         Self {
             identity: Identity::from(metadata),
             mode: annotation(metadata, MODE).map(Into::into),
-            pipeline: part(spec).map(Pipeline::read).unwrap_or_default(),
+            pipeline: part(spec).as_ref().map(Pipeline::read).unwrap_or_default(),
             problem,
         }
     }
@@ -126,7 +126,7 @@ impl ForeignRow for NamedPipeline {
 
 impl Pipeline {
     /// Reads the spec of a pipeline.
-    pub(super) fn read(spec: PipelineSpec) -> Self {
+    pub(super) fn read(spec: &PipelineSpec) -> Self {
         let all = || spec.tasks.parts().chain(spec.finally.parts());
         let nested =
             all().any(|task| !task.pipeline_spec.is_null() || !task.pipeline_ref.is_null());
@@ -141,7 +141,7 @@ impl PipelineTask {
     fn read(task: &TaskSpec) -> Self {
         // By default the pipeline's workspace has the same name as the task's.
         let named = task.workspaces.parts();
-        let named = named.filter_map(|of| of.workspace.filled().or(of.name.filled()));
+        let named = named.filter_map(|of| of.workspace.filled().or_else(|| of.name.filled()));
         let mut workspaces: BTreeSet<Box<str>> = named.map(Into::into).collect();
         // An inline task gets the workspaces that its steps refer to, even those that it does not
         // declare (Tekton, "Propagated Workspaces").

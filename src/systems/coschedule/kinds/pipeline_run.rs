@@ -247,7 +247,7 @@ impl PipelineRun {
         let workspaces = spec.workspaces.into_parts().map(|of| of.read(uid, &params)).collect();
         let reference = spec.pipeline_ref.0;
         let pipeline = match (spec.pipeline_spec.0, reference) {
-            (Some(inline), _) => PipelineSource::Inline(Pipeline::read(inline)),
+            (Some(inline), _) => PipelineSource::Inline(Pipeline::read(&inline)),
             (None, Some(reference)) => reference.source(),
             (None, None) => PipelineSource::Absent,
         };

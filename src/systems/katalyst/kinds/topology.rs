@@ -168,7 +168,7 @@ impl ForeignRow for Topology {
             } else {
                 Ok(())
             };
-            report.problem = report.problem.or(found.err().map(Into::into));
+            report.problem = report.problem.or_else(|| found.err().map(Into::into));
         }
         report
     }
