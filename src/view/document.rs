@@ -246,8 +246,8 @@ mod tests {
         #[derive(Debug, Default, Deserialize)]
         #[serde(default)]
         struct Task {
-            list: List<Task>,
-            part: Box<Part<Task>>,
+            list: List<Self>,
+            part: Box<Part<Self>>,
             text: Text,
         }
         let part = |value: &Value| part::<Task>(value);
