@@ -4,7 +4,7 @@
 
 // The paths hold also where a fuzz target includes this file.
 #[path = "input/names.rs"]
-mod names;
+pub(super) mod names;
 #[path = "input/problems.rs"]
 mod problems;
 #[path = "input/strict.rs"]
@@ -24,7 +24,7 @@ use super::yaml;
 use crate::systems;
 use crate::systems::policy::Policy;
 use crate::view::View;
-pub(super) use names::{Generator, name};
+pub(super) use names::Generator;
 pub(super) use problems::Problems;
 use strict::Strict;
 

@@ -6,7 +6,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::input::{Item, describe, name};
+use super::input::names::name;
+use super::input::{Item, describe};
 use crate::placement::reason::Warning;
 use crate::systems::exclusion::IGNORE;
 use crate::systems::vocabulary::find_system;

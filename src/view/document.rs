@@ -5,14 +5,18 @@
 //! [`List`] and [`Text`].
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Deref;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicResourceScope;
 use kube::core::discovery::ApiResource;
+use serde::de::Error as _;
+use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::wire::optional_object;
 
@@ -35,15 +39,35 @@ pub(crate) struct Foreign<R> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Document {
+    #[serde(deserialize_with = "read_metadata")]
     metadata: ObjectMeta,
+    #[serde(deserialize_with = "read_part")]
     spec: Value,
+    #[serde(deserialize_with = "read_part")]
     status: Value,
+}
+
+/// Reads metadata without `managedFields`, which list every field of the object and are nested as it is.
+fn read_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let text = Box::<RawValue>::deserialize(deserializer)?;
+    let fields: Result<BTreeMap<String, &RawValue>, _> = serde_json::from_str(text.get());
+    let mut fields = fields.map_err(D::Error::custom)?;
+    fields.remove("managedFields");
+    ObjectMeta::deserialize(MapDeserializer::new(fields.into_iter())).map_err(D::Error::custom)
+}
+
+/// Reads a part of an object that its author may nest as deeply as an API server allows, which is deeper than a
+/// [`Value`] can be. An error here would keep the other objects of a list from being read, so a value that is too
+/// deep is replaced by a text, which counts as an object of another type.
+fn read_part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    let text = Box::<RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str(text.get()).unwrap_or_else(|error| error.to_string().into()))
 }
 
 impl<R: ForeignRow> From<Document> for Foreign<R> {
     fn from(Document { metadata, spec, status }: Document) -> Self {
         let row = R::read(&metadata, spec, status);
-        Self { metadata: ObjectMeta { managed_fields: None, ..metadata }, row }
+        Self { metadata, row }
     }
 }
 
@@ -170,6 +194,7 @@ fn unexpected(value: &Value, example: &Value) -> Option<String> {
         (Value::Object(of), Value::Object(fields)) => of
             .iter()
             .find_map(|(key, of)| Some(format!(".{key}{}", unexpected(fields.get(key)?, of)?))),
+        (Value::Object(_), Value::String(_)) => is_not("an object, or is nested too deeply"),
         (Value::Array(_), _) => is_not("a list"),
         (Value::Object(_), _) => is_not("an object"),
         _ => is_not("a string"),
@@ -178,6 +203,7 @@ fn unexpected(value: &Value, example: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use kube::api::{ObjectList, WatchEvent};
     use serde_json::json;
 
     use super::*;
@@ -207,6 +233,22 @@ mod tests {
     }
 
     #[test]
+    fn a_deep_object_does_not_hide_the_others_of_a_list() {
+        let deep = format!("{}{}", "[".repeat(9_000), "]".repeat(9_000));
+        let object = |field: &str| format!(r#"{{"metadata": {{"name": "n"}}, "{field}": {deep}}}"#);
+        let managed = format!(r#"{{"metadata": {{"managedFields": [{{"fieldsV1": {deep}}}]}}}}"#);
+        let of = [object("spec"), object("status"), object("other"), managed];
+        let list = format!(r#"{{"metadata": {{}}, "items": [{}]}}"#, of.join(","));
+        let list: ObjectList<Foreign<Read>> = serde_json::from_str(&list).unwrap();
+        let specs: Vec<_> = list.items.iter().map(|of| of.row.0.is_null()).collect();
+        assert_eq!(specs, [false, true, true, true]);
+        let problem = problem("spec", &list.items[0].row.0, &json!({"a": ""})).unwrap();
+        assert_eq!(&*problem, "spec: is not an object, or is nested too deeply");
+        let event = format!(r#"{{"type": "ADDED", "object": {}}}"#, object("spec"));
+        assert!(serde_json::from_str::<WatchEvent<Foreign<Read>>>(&event).is_ok());
+    }
+
+    #[test]
     fn an_object_without_metadata_is_read_and_one_with_wrong_metadata_is_an_error() {
         assert_eq!(read(&json!({})).unwrap().metadata, ObjectMeta::default());
         let wrong = json!([
@@ -228,11 +270,12 @@ mod tests {
             (json!({"list": [{"name": long}, null, {}], "map": {"é": ""}, "texts": [""]}), ""),
             (json!([]), "x: is not an object"),
             (json!({"list": {}}), "x.list: is not a list"),
-            (json!({"list": [null, {"name": ""}, ""]}), "x.list[2]: is not an object"),
+            (json!({"list": [null, {"name": ""}, 7]}), "x.list[2]: is not an object"),
             (json!({"list": [{"name": 7}], "map": 7}), "x.list[0].name: is not a string"),
             (json!({"map": []}), "x.map: is not an object"),
             (json!({"map": {"a": null}}), "x.map: is not a map of strings"),
-            (json!({"part": ""}), "x.part: is not an object"),
+            (json!({"part": ""}), "x.part: is not an object, or is nested too deeply"),
+            (json!({"part": 7}), "x.part: is not an object"),
             (json!({"texts": ""}), "x.texts: is not a list"),
             (json!({"texts": ["", null]}), "x.texts: is not a list of strings"),
         ] {

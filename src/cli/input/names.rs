@@ -9,12 +9,12 @@ const MAX_PREFIX: usize = 58;
 
 /// Generates names as the API server does, but the same ones for the same input.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct Generator(HashMap<String, usize>);
+pub(crate) struct Generator(HashMap<String, usize>);
 
 impl Generator {
     /// Returns the name of an object, or one that the API server could generate. `None`: the object
     /// has neither a name nor the beginning of one.
-    pub(in crate::cli) fn name(&mut self, object: &Value) -> Option<String> {
+    pub(crate) fn name(&mut self, object: &Value) -> Option<String> {
         let (name, is_complete) = name(object)?;
         if is_complete {
             return Some(name.to_owned());
@@ -27,7 +27,7 @@ impl Generator {
     }
 
     /// Gives an object its name, if it has none.
-    pub(in crate::cli) fn complete(&mut self, object: &mut Value) {
+    pub(crate) fn complete(&mut self, object: &mut Value) {
         if let Some(name) = self.name(object) {
             object["metadata"]["name"] = name.into();
         }
@@ -35,7 +35,7 @@ impl Generator {
 }
 
 /// The name of an object and `true`, or else its `generateName` and `false`.
-pub(in crate::cli) fn name(object: &Value) -> Option<(&str, bool)> {
+pub(crate) fn name(object: &Value) -> Option<(&str, bool)> {
     let text = |key| object.get("metadata")?.get(key)?.as_str().filter(|name| !name.is_empty());
     text("name").map(|name| (name, true)).or_else(|| text("generateName").map(|name| (name, false)))
 }

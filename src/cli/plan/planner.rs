@@ -439,7 +439,8 @@ impl Planner<'_> {
         let claims = claims.map_err(|problem| self.problem(entry, &problem)).unwrap_or_default();
         let mut planned = Vec::new();
         for (pointer, mut claim) in claims {
-            let name = input::name(&claim).map(|(name, _)| name.to_owned()).unwrap_or_default();
+            let name =
+                input::names::name(&claim).map(|(name, _)| name.to_owned()).unwrap_or_default();
             let key = Name::new(&namespace, &name);
             let (preview, decision) = match self.ask(kind, &key, &claim, None, view) {
                 Ok(previewed) => previewed,
@@ -519,7 +520,7 @@ impl Planner<'_> {
         };
         if !matches!(decision, Decision::Refuse(_)) {
             let is_patched = json_patch::patch(&mut pod, &Patch(operations)).is_ok();
-            let name = match input::name(&pod) {
+            let name = match input::names::name(&pod) {
                 Some((name, true)) => name.to_owned(),
                 // Its name does not exist: messages about it name the object.
                 Some((_, false)) if !pointer.is_empty() => {
