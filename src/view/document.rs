@@ -203,7 +203,7 @@ fn unexpected(value: &Value, example: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use kube::api::{ObjectList, WatchEvent};
+    use kube::core::{ObjectList, WatchEvent};
     use serde_json::json;
 
     use super::*;
