@@ -228,6 +228,14 @@ fn selectors_and_conditions_are_compared_with_this_version() {
     found.add(|facts| {
         pods(facts).object_selector = read(json!({"matchLabels": {"a": "b"}}));
     });
+    found.add(|facts| {
+        let one = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a"]});
+        namespaces(facts).push(read(one));
+    });
+    found.add(|facts| {
+        let never = json!({"name": "never", "expression": "false"});
+        pods(facts).match_conditions.as_mut().unwrap().push(read(never));
+    });
     found.compare("selectors_and_conditions_are_compared_with_this_version");
 }
 

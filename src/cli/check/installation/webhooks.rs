@@ -44,7 +44,11 @@ const OBJECTS: Expected = Expected {
     without: "objects of stowplan are not validated",
 };
 
-/// The labels in the selectors of the chart.
+/// The match conditions of the chart.
+const CONDITIONS: [&str; 4] =
+    ["has-a-known-key", "not-a-mirror-pod", "of-a-run-or-a-group", "the-spec-is-new"];
+
+/// The labels that the selectors of the chart exclude.
 const SELECTED: [&str; 2] = ["kubernetes.io/metadata.name", "stowplan.dev/ignore"];
 
 const UPGRADE: &str =
@@ -112,6 +116,7 @@ pub(super) fn check(facts: &Facts, policy: &Policy) -> Vec<Item> {
         }
         for webhook in found {
             check_one(facts, &expected, webhook, &mut findings);
+            check_conditions(policy, webhook, &mut findings);
             if name == PODS.name {
                 check_sent(policy, webhook, &mut findings);
             }
@@ -161,9 +166,11 @@ fn check_one(facts: &Facts, expected: &Expected, webhook: &Webhook<'_>, findings
         let labels = selector.iter().flat_map(|of| of.match_labels.iter().flatten());
         let labels = labels.map(|(key, _)| key.as_str());
         let expressions = selector.iter().flat_map(|of| of.match_expressions.iter().flatten());
-        let of_chart = |of: &&str| SELECTED.contains(of);
-        let expressions = expressions.map(|of| of.key.as_str()).filter(|of| !of_chart(of));
-        let others: Vec<&str> = labels.chain(expressions).collect();
+        let others = expressions.filter(|of| {
+            let excludes = matches!(of.operator.as_str(), "NotIn" | "DoesNotExist");
+            !(excludes && SELECTED.contains(&of.key.as_str()))
+        });
+        let others: Vec<&str> = labels.chain(others.map(|of| of.key.as_str())).collect();
         if !others.is_empty() {
             findings.warning(
                 format!(
@@ -173,6 +180,24 @@ fn check_one(facts: &Facts, expected: &Expected, webhook: &Webhook<'_>, findings
                 "others are not placed. On AKS: the chart's value webhook.annotations",
             );
         }
+    }
+}
+
+/// Warns of match conditions that neither the chart nor the policy has: all conditions of a webhook must hold, so
+/// one more can keep every object from it.
+fn check_conditions(policy: &Policy, webhook: &Webhook<'_>, findings: &mut Findings) {
+    let known = |name: &str| CONDITIONS.contains(&name) || policy.match_conditions.contains(name);
+    let names = webhook.conditions.iter().map(|of| of.name.as_str());
+    let others: Vec<&str> = names.filter(|name| !known(name)).collect();
+    if !others.is_empty() {
+        findings.warning(
+            format!(
+                "{} has match conditions that the policy does not name: {}",
+                webhook.subject(),
+                others.join(", ")
+            ),
+            "add conditions by the chart's value webhook.matchConditions",
+        );
     }
 }
 
