@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How far a large body may be behind [`RATE`].
 const GRACE: Duration = Duration::from_secs(1);
@@ -20,8 +20,12 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The bytes a second at which a large body has to arrive.
 const RATE: u32 = 1024 * 1024;
 
-/// How long a large body waits for its turn. The API server tries again after a refusal.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a large body waits for its turn: longer than one that has stalled may take it. The API server tries
+/// again after a refusal.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often a large body looks for free bytes. A queue would keep bytes that are free for one that waits for more.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The large bodies of a server.
 #[derive(Debug)]
@@ -55,8 +59,12 @@ impl LargeBodies {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let turn = async {
             let of_address = of_address.acquire_owned().await.ok()?;
-            let bytes = self.bytes.acquire_many(bytes).await.ok()?;
-            Some(Turn { began: Instant::now(), _of_address: of_address, bytes })
+            loop {
+                if let Ok(bytes) = self.bytes.try_acquire_many(bytes) {
+                    return Some(Turn { began: Instant::now(), _of_address: of_address, bytes });
+                }
+                sleep(PAUSE).await;
+            }
         };
         timeout(PATIENCE, turn).await.ok().flatten()
     }
@@ -93,7 +101,11 @@ mod tests {
         let arrived = other.end();
         assert!(bodies.begin(address(2), 21).await.is_none());
         assert!(bodies.begin(address(2), 20).await.is_some());
-        drop((stalled, arrived));
+        // One that needs more than is free keeps nothing from one that needs less.
+        let (large, small) =
+            tokio::join!(bodies.begin(address(3), 21), bodies.begin(address(4), 20));
+        assert!(large.is_none() && small.is_some());
+        drop((stalled, arrived, small));
         assert!(bodies.begin(address(1), 100).await.is_some());
         assert_eq!(bodies.by_address.lock().unwrap().len(), 1, "addresses are forgotten");
     }

@@ -30,6 +30,10 @@ use super::slots::Slot;
 /// The most concurrent requests on one HTTP/2 connection.
 const STREAMS: u32 = 128;
 
+/// The bytes of a body that an HTTP/2 client may send before they are read; of all bodies of a connection, four times
+/// as many. The defaults of hyper, a MiB, would be more than is counted for a connection.
+const WINDOW: u32 = 64 * 1024;
+
 /// The largest head of a request, in bytes.
 const MAX_HEAD: u32 = 16 * 1024;
 
@@ -118,6 +122,9 @@ where
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS)
+            // What a client may send before it is read.
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(4 * WINDOW)
             .max_header_list_size(MAX_HEAD)
             .serve_connection(io, service);
         // GOAWAY names the requests that are still answered, so no call is lost if it is sent
