@@ -338,7 +338,8 @@ impl Files {
                 self.metrics.count_certificate_reload(false);
                 match status.not_after {
                     Some(_) => error!(%problem, "invalid certificate; the old one stays in use"),
-                    None => error!(%problem, "invalid certificate, and no other is in use"),
+                    // On a new installation the controller has not made it yet.
+                    None => warn!(%problem, "no valid certificate yet: the webhook is not ready"),
                 }
             }
         }
