@@ -129,7 +129,7 @@ fn preview_run(
     let has_uid = document.pointer("/metadata/uid").is_some_and(Value::is_string);
     let names = Names::new(groups.as_ref().ok(), &run, has_uid);
     let mut preview = Run {
-        held: tekton::find_holds(document),
+        held: run.holds.iter().map(|of| of.clone().into_string()).collect(),
         native_group: run.group.as_deref().map(ToOwned::to_owned),
         problem: groups.as_ref().err().map(|bad| bad.finding().to_string()),
         ..Run::default()

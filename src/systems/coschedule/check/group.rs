@@ -16,7 +16,8 @@ pub(in crate::systems::coschedule) use pod::check_pod;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
 
-use crate::kubernetes::{is_finished, node_name};
+use crate::kubernetes::{gates, is_finished, node_name};
+use crate::systems::check::gates::report_foreign;
 use crate::systems::check::words::{SEE_CONTROLLER, scheduler};
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::coschedule::groups::Group;
@@ -136,6 +137,10 @@ impl<'c> Facts<'c> {
             _ if self.cluster.has_no_nodes() => {}
             (_, Some(node)) => self.report_placed(node, &mut diagnosis),
             (Some(pod), None) if is_finished(pod) => {}
+            // Placeholders have no gates of stowplan's.
+            (Some(pod), None) if gates(pod).next().is_some() => {
+                report_foreign(&mut diagnosis, pod);
+            }
             (_, None) => {
                 let room = self.plan().and_then(|plan| plan.room.as_ref());
                 let room = room.filter(|room| !room.is_zero());

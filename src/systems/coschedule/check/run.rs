@@ -182,7 +182,17 @@ impl Run<'_> {
         for conflict in &self.groups.conflicts {
             diagnosis.report(conflict.to_string(), remedy_of(conflict));
         }
-        if !signs.has_started && !self.has_members() && self.context.cluster.knows(TASK_RUN.kind) {
+        let has_nothing = !signs.has_started && !self.has_members();
+        if has_nothing && !self.run.holds.is_empty() {
+            for hold in &self.run.holds {
+                diagnosis.report(
+                    hold.as_ref(),
+                    format!(
+                        "wait, or see who has set that: kubectl get pipelinerun {name} -n {namespace} -o yaml --show-managed-fields"
+                    ),
+                );
+            }
+        } else if has_nothing && self.context.cluster.knows(TASK_RUN.kind) {
             diagnosis.report(
                 "Tekton has created no TaskRun of it yet, and placeholders are created with the first",
                 format!("kubectl describe pipelinerun {name} -n {namespace}"),

@@ -37,6 +37,8 @@ pub(crate) struct PipelineRun {
     /// group.
     pub group: Option<Box<str>>,
     pub done: bool,
+    /// Why Tekton makes nothing for it, as its author has written it.
+    pub holds: Box<[Box<str>]>,
     /// Why the webhook refused one of its claims, if the run failed for that.
     pub refusal: Option<Box<str>>,
     /// In the order of the spec.
@@ -231,6 +233,7 @@ impl ForeignRow for PipelineRun {
             refusal: status.refusal(),
             auto_cleanup: annotation(metadata, AUTO_CLEANUP) == Some("true"),
             problem: problem("spec", &spec, &SPEC),
+            holds: find_holds(&spec),
             ..Self::default()
         };
         match part(spec) {
@@ -238,6 +241,21 @@ impl ForeignRow for PipelineRun {
             None => run,
         }
     }
+}
+
+/// The controller that manages a run which names no other.
+const TEKTON: &str = "tekton.dev/pipeline";
+
+/// Returns why Tekton makes nothing for a run with this spec.
+fn find_holds(spec: &Value) -> Box<[Box<str>]> {
+    let text = |field: &str| spec.get(field).and_then(Value::as_str);
+    let pending = text("status").filter(|status| *status == "PipelineRunPending").map(|status| {
+        format!("it is pending: Tekton makes nothing for it while spec.status is {status}")
+    });
+    let other = text("managedBy").filter(|by| !by.is_empty() && *by != TEKTON).map(|by| {
+        format!("{by} manages it (spec.managedBy): Tekton makes nothing for it in this cluster")
+    });
+    pending.into_iter().chain(other).map(Into::into).collect()
 }
 
 impl PipelineRun {

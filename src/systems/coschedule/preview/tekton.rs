@@ -26,21 +26,6 @@ pub(super) fn complete(metadata: &mut Map<String, Value>, completion: &Completio
     }
 }
 
-/// The controller that manages a run which names no other.
-const TEKTON: &str = "tekton.dev/pipeline";
-
-/// Why Tekton makes nothing for a run, as the run's author has written it.
-pub(super) fn find_holds(run: &Value) -> Vec<String> {
-    let text = |field: &str| run.pointer(&format!("/spec/{field}")).and_then(Value::as_str);
-    let pending = text("status").filter(|status| *status == "PipelineRunPending").map(|status| {
-        format!("it is pending: Tekton makes nothing for it while spec.status is {status}")
-    });
-    let other = text("managedBy").filter(|by| !by.is_empty() && *by != TEKTON).map(|by| {
-        format!("{by} manages it (spec.managedBy): Tekton makes nothing for it in this cluster")
-    });
-    pending.into_iter().chain(other).collect()
-}
-
 /// The fields of a pipeline's task that its pod depends on.
 pub(super) struct PipelineTask {
     pub(super) name: String,
