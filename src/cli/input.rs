@@ -209,7 +209,7 @@ pub(super) fn read_view(paths: &[PathBuf]) -> anyhow::Result<View> {
     read_cluster(paths, &mut Generator::default(), &mut |_| {})
 }
 
-/// The same; `keep` gets each object. Objects without a name get one of `names`.
+/// Reads a cluster as [`read_view`] does, and gives each object to `keep`. Objects without a name get one of `names`.
 ///
 /// # Errors
 /// As for [`read_view`].

@@ -38,7 +38,7 @@ pub(super) struct Wanted<'k> {
     pub(super) policy: bool,
     /// Whether the objects that only explain decisions.
     pub(super) explanation: bool,
-    /// Whether all pods, as the controller sees them.
+    /// True: all pods, as the controller sees them.
     pub(super) pods: bool,
     /// Gets each object.
     pub(super) keep: &'k mut dyn FnMut(Value),

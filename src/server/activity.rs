@@ -1,4 +1,4 @@
-//! What a client's connection is doing, and which of its deadlines has passed.
+//! The activity of a client's connection, and which of its deadlines has passed.
 //!
 //! hyper has one timer for two things: the head of a request, which should take seconds, and the
 //! time between requests, which must be longer than the API server keeps a connection in its pool

@@ -74,7 +74,7 @@ fn write_parts(page: &mut Page, parts: &[&Diagnosis], indent: &str, brief: bool)
     }
 }
 
-/// All of a diagnosis by which it may differ from others: not the time of the scheduler's message, nor its
+/// Returns all of a diagnosis by which it may differ from others: not the time of the scheduler's message, nor its
 /// name, node and hostname, each of which has a mark of its own. Where one word means two of them, the texts
 /// stay: it is not known which one they mean.
 fn describe(diagnosis: &Diagnosis) -> String {

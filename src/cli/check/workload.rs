@@ -1,4 +1,4 @@
-//! Why the pods of workloads, such as a Deployment or a Job, wait or do not exist.
+//! Diagnoses why the pods of workloads, such as a Deployment or a Job, wait or do not exist.
 
 use std::collections::BTreeSet;
 
@@ -102,7 +102,7 @@ impl Workload {
         self.is_of_kind(text("apiVersion"), text("kind"))
     }
 
-    /// Whether a diagnosis of this kind needs the objects of another.
+    /// Returns true if a diagnosis of this kind needs the objects of `other`.
     pub(super) fn needs(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
             || matches!(self.count, Count::OfMade(kind) if kind == other.resource.kind)

@@ -37,7 +37,7 @@ pub(super) fn mistyped() -> impl Strategy<Value = (&'static str, Value)> {
     ])
 }
 
-/// What a run gives for a workspace.
+/// The volume that a run gives for a workspace.
 fn workspace() -> impl Strategy<Value = Value> {
     select(vec![
         json!({"persistentVolumeClaim": {"claimName": "shared"}}),

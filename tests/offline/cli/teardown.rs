@@ -13,7 +13,7 @@ fn with_traces(path: &str, holder: &str) -> Answer {
     with_lease(path, &json!({"holderIdentity": holder}))
 }
 
-/// The same with this Lease.
+/// A cluster with one of each trace, and this Lease.
 fn with_lease(path: &str, lease: &Value) -> Answer {
     let labelled = |name: &str, labels: &Value| {
         let metadata = json!({"name": name, "namespace": "jobs", "uid": "u", "labels": labels});

@@ -262,8 +262,8 @@ fn has_no_volume(namespace: &str, claim: &str, view: &View) -> bool {
     view.claim(&Name::new(namespace, claim)).is_none_or(|claim| claim.volume.is_none())
 }
 
-/// Whether a root run has no placeholder yet, and since when it has one, or else exists; `None` if it is not active,
-/// or may never start.
+/// Returns true if a root run has no placeholder yet, and since when it has one, or else exists; `None` if it is not
+/// active, or may never start.
 fn start_of(name: &Name, run: &PipelineRun, view: &View) -> Option<(bool, Option<Timestamp>)> {
     let PipelineRun { identity, done, .. } = run;
     if *done || identity.deleting {

@@ -16,7 +16,7 @@ pub(super) struct Part<'v> {
     pub(super) units: BTreeSet<usize>,
     /// Sorted, each once.
     pub(super) tasks: Vec<usize>,
-    /// Whether its tasks are known.
+    /// True if its tasks are known.
     pub(super) has_tasks: bool,
     pub(super) selector: BTreeMap<&'v str, &'v str>,
 }

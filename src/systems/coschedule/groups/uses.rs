@@ -55,7 +55,7 @@ pub(super) struct Uses<'v> {
     pub(super) by_workspace: HashMap<&'v str, usize>,
     /// The tasks of its pipeline, and then those that only records name: they use nothing.
     pub(super) tasks: Vec<Task<'v>>,
-    /// Whether it is known which task uses which claims.
+    /// True if it is known which task uses which claims.
     pub(super) knows_tasks: bool,
     /// The Pipeline that the run names and that does not exist.
     pub(super) missing_pipeline: Option<Key>,

@@ -37,7 +37,7 @@ pub(crate) struct PipelineRun {
     /// group.
     pub group: Option<Box<str>>,
     pub done: bool,
-    /// Why Tekton makes nothing for it, as its author has written it.
+    /// The reasons why Tekton makes nothing for it, as its author has written it.
     pub holds: Box<[Box<str>]>,
     /// Why the webhook refused one of its claims, if the run failed for that.
     pub refusal: Option<Box<str>>,

@@ -49,7 +49,7 @@ pub(crate) struct Decision<'v> {
     pub(crate) next: Next,
     /// The steps for its members.
     pub(crate) members: Vec<(&'v Name, &'v Member, Step)>,
-    /// Whether autoscalers are to leave its pod and node alone; `None`: nothing changes.
+    /// True if autoscalers are to leave its pod and node alone; `None`: nothing changes.
     pub(crate) keeps_node: Option<bool>,
     /// The reasons to report to waiting members.
     pub(crate) waits: Vec<Why>,

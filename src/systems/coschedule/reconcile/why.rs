@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::reason;
 
-/// Why members of a group wait, each with the text of its event.
+/// The reasons why members of a group wait, each with the text of its event.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Why {
     /// An earlier run or group uses one of its claims.

@@ -97,7 +97,7 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     Some(diagnosis)
 }
 
-/// Whether a condition of a job says that more nodes would help.
+/// Returns true if a condition of a job says that more nodes would help.
 fn lacks_nodes(job: &StreamsJob) -> bool {
     let reasons = [Reason::InsufficientNodes, Reason::NoTaggedNode].map(Reason::as_str);
     job.status.conditions.iter().any(|of| {
