@@ -137,11 +137,18 @@ impl Executor {
             if self.busy.contains(&action.target) {
                 continue;
             }
-            match self.paused.get(&action.target) {
+            match self.paused.get_mut(&action.target) {
                 Some(pause) if !action.repeats(&pause.action) => {
                     self.paused.remove(&action.target);
                 }
-                Some(pause) if now < pause.until => continue,
+                Some(pause) if now < pause.until => {
+                    // Objects that have begun to wait since the refusal are told of it, too.
+                    if let Some(problem) = pause.problem_for_others(&action) {
+                        self.writer.record_refusal(&action, problem);
+                        pause.action = action;
+                    }
+                    continue;
+                }
                 _ => {}
             }
             if !self.creations.must_wait(&action.target) {
@@ -213,9 +220,8 @@ impl Executor {
                 self.creations.start(&action.target);
             }
             let (writer, round) = (Arc::clone(&self.writer), Arc::clone(&self.round));
-            let was_refused = self.paused.get(&action.target).is_some_and(Pause::is_refusal);
             self.running.spawn(async move {
-                let outcome = writer.carry_out(&action, &round, was_refused).await;
+                let outcome = writer.carry_out(&action, &round).await;
                 Done { action, outcome }
             });
         }
@@ -225,7 +231,7 @@ impl Executor {
         let Done { action, outcome } = done;
         self.busy.remove(&action.target);
         let was_refused = self.paused.get(&action.target).is_some_and(Pause::is_refusal);
-        let trouble = match outcome {
+        let trouble = match &outcome {
             Outcome::Done => match action.write {
                 // The View does not show the result yet: the write must not be repeated meanwhile.
                 Write::Create(_) | Write::Delete { .. } => None,
@@ -239,9 +245,20 @@ impl Executor {
             // No pause for this object: nothing is written while the API server is busy.
             Outcome::Throttled(_) | Outcome::Unsent => return,
         };
+        let problem = match outcome {
+            Outcome::Refused(problem) => Some(problem),
+            // The first time, the object may be stowplan's own, which the watch has not shown yet.
+            Outcome::Taken(problem) if was_refused => {
+                Some(format!("{problem}, and the existing object is not stowplan's"))
+            }
+            _ => None,
+        };
+        if let Some(problem) = &problem {
+            self.writer.record_refusal(&action, problem);
+        }
         let before = self.paused.remove(&action.target);
         let target = action.target.clone();
-        self.paused.insert(target, Pause::after(action, trouble, before, Instant::now()));
+        self.paused.insert(target, Pause::after(action, trouble, problem, before, Instant::now()));
     }
 }
 

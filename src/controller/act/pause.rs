@@ -17,6 +17,8 @@ pub(super) struct Pause {
     pub(super) action: Action,
     pub(super) until: Instant,
     trouble: Option<(Trouble, ExponentialBackoff)>,
+    /// The API server's message, if the events about a refusal have been recorded.
+    problem: Option<String>,
 }
 
 /// Why writes are paused. Each reason starts with its shortest pause.
@@ -53,11 +55,12 @@ impl Pause {
     pub(super) fn after(
         action: Action,
         trouble: Option<Trouble>,
+        problem: Option<String>,
         before: Option<Self>,
         now: Instant,
     ) -> Self {
         let Some(trouble) = trouble else {
-            return Self { action, until: now + SETTLE, trouble: None };
+            return Self { action, until: now + SETTLE, trouble: None, problem };
         };
         let before = before.and_then(|before| before.trouble);
         let same = before.filter(|(before, _)| *before == trouble);
@@ -66,13 +69,20 @@ impl Pause {
         let mut pauses = same.map_or_else(|| trouble.pauses(), |(_, pauses)| pauses);
         let pause = if is_first_success { Some(Duration::ZERO) } else { pauses.next() };
         let until = now + pause.unwrap_or(SETTLE);
-        Self { action, until, trouble: Some((trouble, pauses)) }
+        Self { action, until, trouble: Some((trouble, pauses)), problem }
     }
 
     /// Returns whether the creation or deletion has succeeded, or may have.
     pub(super) fn may_have_succeeded(&self) -> bool {
         let trouble = self.trouble.as_ref().map(|(trouble, _)| *trouble);
         matches!(trouble, None | Some(Trouble::Unsure))
+    }
+
+    /// Returns the API server's message, if other objects wait for the refused write by now.
+    pub(super) fn problem_for_others(&self, action: &Action) -> Option<&str> {
+        let waiting = action.refusal.as_ref().map(|refusal| &refusal.waiting);
+        let told = self.action.refusal.as_ref().map(|refusal| &refusal.waiting);
+        self.problem.as_deref().filter(|_| waiting != told)
     }
 
     /// Returns whether the API server refused the write, or an object had the name.

@@ -405,6 +405,28 @@ fn awaited_creation(instead: &[Action]) -> Action {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_begins_to_wait_during_the_pause_is_told_of_the_refusal() {
+    let mut bench = bench(|_| Reply::status(403, "exceeded quota"));
+    let awaited = |names: &[&str]| {
+        let mut action = awaited_creation(&[]);
+        let refusal = action.refusal.as_mut().unwrap();
+        let targets = names.iter().map(|name| Target::new(POD, &Name::new("ns", *name), *name));
+        refusal.waiting = targets.collect();
+        vec![action]
+    };
+    bench.carry_out(awaited(&["a"])).await;
+    bench.executor.take(awaited(&["a", "b"]));
+    bench.executor.take(awaited(&["b"]));
+    bench.executor.take(awaited(&["b", "a"]));
+    tokio::time::sleep(SECOND / 2).await;
+    assert_eq!(bench.sent("POST").len(), 1, "in the same pause");
+    let events = bench.api.events();
+    let told: Vec<_> = events.iter().map(|event| &event["regarding"]["name"]).collect();
+    assert_eq!(told, ["a", "b"], "each is told once");
+    assert!(bench.api.notes().iter().all(|note| note.ends_with("exceeded quota")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_taken_name_is_an_event_and_is_retried_with_growing_pauses() {
     let mut bench = bench(|_| Reply::status(409, "AlreadyExists"));
     let action = awaited_creation(&[]);

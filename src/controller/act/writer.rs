@@ -100,13 +100,8 @@ impl Writer {
         }
     }
 
-    /// Carries out an action and records the outcome in logs, metrics and events.
-    pub(super) async fn carry_out(
-        &self,
-        action: &Action,
-        round: &Round,
-        was_refused: bool,
-    ) -> Outcome {
+    /// Carries out an action and records the outcome in logs and metrics, and the events of a success.
+    pub(super) async fn carry_out(&self, action: &Action, round: &Round) -> Outcome {
         let outcome = match self.attempt(action, round).await {
             Ok(outcome) | Err(outcome) => outcome,
         };
@@ -123,23 +118,15 @@ impl Writer {
             }
             _ => info!(kind, %namespace, %name, verb, outcome = word, "write"),
         }
-        match &outcome {
-            Outcome::Done => {
-                let regarding = regarding(action);
-                action.events.iter().for_each(|event| self.events.record(&regarding, event));
-            }
-            Outcome::Refused(problem) => self.record_refusal(action, problem),
-            // The first time, the object may be stowplan's own, which the watch has not shown yet.
-            Outcome::Taken(problem) if was_refused => {
-                let problem = format!("{problem}, and the existing object is not stowplan's");
-                self.record_refusal(action, &problem);
-            }
-            _ => {}
+        if outcome == Outcome::Done {
+            let regarding = regarding(action);
+            action.events.iter().for_each(|event| self.events.record(&regarding, event));
         }
         outcome
     }
 
-    fn record_refusal(&self, action: &Action, problem: &str) {
+    /// Records the events about a refused write, except those that this process has recorded before.
+    pub(super) fn record_refusal(&self, action: &Action, problem: &str) {
         for (regarding, event) in refusal_events(action, problem) {
             self.events.record_once(&regarding, &event);
         }
