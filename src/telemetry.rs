@@ -17,7 +17,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 pub(crate) use log::shown;
 pub(crate) use throttle::Throttle;
@@ -144,204 +144,154 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("stowplan");
+        let own = &mut registry;
         let build = vec![("version", env!("CARGO_PKG_VERSION"))];
-        registry.register("build", "The version that runs", Info::new(build));
+        own.register("build", "The version that runs", Info::new(build));
         let mut customary = Registry::default();
         customary.register_collector(Box::new(process::OwnProcess));
-        let mut metrics = Self {
+        let histogram = || Histogram::new(DURATION_BUCKETS);
+        Self {
+            requests: metric(own, "admission_requests", "Requests that were decided"),
+            duration: seconds(
+                own,
+                "admission_duration",
+                "From a request's head to its answer",
+                Family::new_with_constructor(histogram),
+            ),
+            failures: metric(
+                own,
+                "admission_failures",
+                "Requests that were answered without a decision",
+            ),
+            in_flight: metric(own, "admission_in_flight", "Requests that are being handled"),
+            last_admission: seconds(
+                own,
+                "last_admission_timestamp",
+                "When a request was last decided, in seconds since 1970",
+                Gauge::default(),
+            ),
+            panics: metric(own, "panics", "Panics; each failed one request at most"),
+            log_lines_dropped: metric(
+                own,
+                "log_lines_dropped",
+                "Log lines that were dropped because standard error was not read fast enough",
+            ),
+            connections: metric(own, "connections", "Open connections"),
+            connections_closed: metric(
+                own,
+                "connections_closed",
+                "Connections that were closed because of a limit, or that failed",
+            ),
+            certificate_not_after: seconds(
+                own,
+                "certificate_not_after",
+                "When a certificate expires, in seconds since 1970",
+                Family::default(),
+            ),
+            clock_skew: seconds(
+                own,
+                "clock_skew",
+                "By how much the API server's clock is ahead of this process's",
+                Gauge::default(),
+            ),
+            certificate_reloads: metric(
+                own,
+                "certificate_reloads",
+                "Changes of the certificate, by whether they were loaded",
+            ),
+            policy_reloads: metric(
+                own,
+                "policy_reloads",
+                "Changes of the policy, by whether it came into force",
+            ),
+            policy_info: metric(
+                own,
+                "policy_info",
+                "The policy in force, by the first 16 hexadecimal digits of the SHA-256 of its text",
+            ),
+            store_objects: metric(own, "store_objects", "Objects in the View"),
+            store_synced: metric(
+                own,
+                "store_synced",
+                "Whether the View has seen all objects of a kind",
+            ),
+            watch_errors: metric(own, "watch_errors", "Watches that failed and were started again"),
+            watch_age: seconds(
+                own,
+                "watch_age",
+                "The time since a watch last heard from the API server: an event, a list or a bookmark",
+                Family::default(),
+            ),
+            policy_rejected: metric(
+                own,
+                "policy_rejected",
+                "Whether the policy is invalid or missing, and an older policy or none is in force",
+            ),
+            controller_leader: metric(
+                own,
+                "controller_leader",
+                "Whether this process is the leader of the controllers",
+            ),
+            controller_writes: metric(
+                own,
+                "controller_writes",
+                "Writes of the controller, by outcome",
+            ),
+            controller_events: metric(
+                own,
+                "controller_events",
+                "Events that the controller reported, whether or not they were written",
+            ),
+            controller_plan_duration: seconds(
+                own,
+                "controller_plan_duration",
+                "Computing a plan from the view of the cluster",
+                histogram(),
+            ),
+            controller_limit_wait: seconds(
+                own,
+                "controller_limit_wait",
+                "How long requests waited for the limit of requests per second",
+                histogram(),
+            ),
+            controller_actions: metric(
+                own,
+                "controller_actions",
+                "Planned writes of objects that are not done yet",
+            ),
+            controller_present: metric(
+                own,
+                "controller_present",
+                "1 in a webhook that knows of a controller that leads",
+            ),
+            unplaced_pods: metric(
+                own,
+                "controller_unplaced_pods",
+                "Pods that have keys of stowplan and were admitted without its webhook",
+            ),
+            foreign_secrets: metric(
+                own,
+                "controller_foreign_secrets",
+                "Secrets that have the name of one of stowplan's, and are not stowplan's",
+            ),
+            stripped_pods: metric(
+                own,
+                "controller_stripped_pods",
+                "Pods whose placement was removed after stowplan's webhook had added it",
+            ),
             registry,
             customary,
-            requests: Family::default(),
-            duration: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
-            failures: Family::default(),
-            in_flight: Gauge::default(),
-            last_admission: Gauge::default(),
-            panics: Counter::default(),
-            log_lines_dropped: Counter::default(),
-            connections: Gauge::default(),
-            connections_closed: Family::default(),
-            certificate_not_after: Family::default(),
-            clock_skew: Gauge::default(),
-            foreign_secrets: Gauge::default(),
-            certificate_reloads: Family::default(),
-            policy_info: Family::default(),
-            policy_reloads: Family::default(),
-            store_objects: Family::default(),
-            store_synced: Family::default(),
-            watch_errors: Family::default(),
-            watch_age: Family::default(),
-            policy_rejected: Gauge::default(),
-            controller_leader: Gauge::default(),
-            controller_present: Gauge::default(),
-            controller_writes: Family::default(),
-            controller_events: Family::default(),
-            controller_plan_duration: Histogram::new(DURATION_BUCKETS),
-            controller_limit_wait: Histogram::new(DURATION_BUCKETS),
-            controller_actions: Gauge::default(),
-            unplaced_pods: Gauge::default(),
-            stripped_pods: Gauge::default(),
-        };
-        metrics.register();
-        metrics
-    }
-
-    fn register(&mut self) {
-        let registry = &mut self.registry;
-        registry.register(
-            "admission_requests",
-            "Requests that were decided",
-            self.requests.clone(),
-        );
-        registry.register_with_unit(
-            "admission_duration",
-            "From a request's head to its answer",
-            Unit::Seconds,
-            self.duration.clone(),
-        );
-        registry.register(
-            "admission_failures",
-            "Requests that were answered without a decision",
-            self.failures.clone(),
-        );
-        registry.register(
-            "admission_in_flight",
-            "Requests that are being handled",
-            self.in_flight.clone(),
-        );
-        registry.register_with_unit(
-            "last_admission_timestamp",
-            "When a request was last decided, in seconds since 1970",
-            Unit::Seconds,
-            self.last_admission.clone(),
-        );
-        registry.register("panics", "Panics; each failed one request at most", self.panics.clone());
-        registry.register(
-            "log_lines_dropped",
-            "Log lines that were dropped because standard error was not read fast enough",
-            self.log_lines_dropped.clone(),
-        );
-        registry.register("connections", "Open connections", self.connections.clone());
-        registry.register(
-            "connections_closed",
-            "Connections that were closed because of a limit, or that failed",
-            self.connections_closed.clone(),
-        );
-        registry.register_with_unit(
-            "certificate_not_after",
-            "When a certificate expires, in seconds since 1970",
-            Unit::Seconds,
-            self.certificate_not_after.clone(),
-        );
-        registry.register_with_unit(
-            "clock_skew",
-            "By how much the API server's clock is ahead of this process's",
-            Unit::Seconds,
-            self.clock_skew.clone(),
-        );
-        registry.register(
-            "certificate_reloads",
-            "Changes of the certificate, by whether they were loaded",
-            self.certificate_reloads.clone(),
-        );
-        registry.register(
-            "policy_reloads",
-            "Changes of the policy, by whether it came into force",
-            self.policy_reloads.clone(),
-        );
-        registry.register(
-            "policy_info",
-            "The policy in force, by the first 16 hexadecimal digits of the SHA-256 of its text",
-            self.policy_info.clone(),
-        );
-        registry.register("store_objects", "Objects in the View", self.store_objects.clone());
-        registry.register(
-            "store_synced",
-            "Whether the View has seen all objects of a kind",
-            self.store_synced.clone(),
-        );
-        registry.register(
-            "watch_errors",
-            "Watches that failed and were started again",
-            self.watch_errors.clone(),
-        );
-        registry.register_with_unit(
-            "watch_age",
-            "The time since a watch last heard from the API server: an event, a list or a bookmark",
-            Unit::Seconds,
-            self.watch_age.clone(),
-        );
-        registry.register(
-            "policy_rejected",
-            "Whether the policy is invalid or missing, and an older policy or none is in force",
-            self.policy_rejected.clone(),
-        );
-        self.register_controller();
-    }
-
-    fn register_controller(&mut self) {
-        let registry = self.registry.sub_registry_with_prefix("controller");
-        registry.register(
-            "leader",
-            "Whether this process is the leader of the controllers",
-            self.controller_leader.clone(),
-        );
-        registry.register(
-            "writes",
-            "Writes of the controller, by outcome",
-            self.controller_writes.clone(),
-        );
-        registry.register(
-            "events",
-            "Events that the controller reported, whether or not they were written",
-            self.controller_events.clone(),
-        );
-        registry.register_with_unit(
-            "plan_duration",
-            "Computing a plan from the view of the cluster",
-            Unit::Seconds,
-            self.controller_plan_duration.clone(),
-        );
-        registry.register_with_unit(
-            "limit_wait",
-            "How long requests waited for the limit of requests per second",
-            Unit::Seconds,
-            self.controller_limit_wait.clone(),
-        );
-        registry.register(
-            "actions",
-            "Planned writes of objects that are not done yet",
-            self.controller_actions.clone(),
-        );
-        registry.register(
-            "present",
-            "1 in a webhook that knows of a controller that leads",
-            self.controller_present.clone(),
-        );
-        registry.register(
-            "unplaced_pods",
-            "Pods that have keys of stowplan and were admitted without its webhook",
-            self.unplaced_pods.clone(),
-        );
-        registry.register(
-            "foreign_secrets",
-            "Secrets that have the name of one of stowplan's, and are not stowplan's",
-            self.foreign_secrets.clone(),
-        );
-        registry.register(
-            "stripped_pods",
-            "Pods whose placement was removed after stowplan's webhook had added it",
-            self.stripped_pods.clone(),
-        );
+        }
     }
 
     /// All metrics in the OpenMetrics text format.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        // Writing to a String does not fail.
-        let _ = encode_registry(&mut text, &self.registry)
+        encode_registry(&mut text, &self.registry)
             .and_then(|()| encode_registry(&mut text, &self.customary))
-            .and_then(|()| encode_eof(&mut text));
+            .and_then(|()| encode_eof(&mut text))
+            .expect("a String takes any text");
         text
     }
 }
@@ -436,6 +386,19 @@ impl Metrics {
     pub fn open_connection(&self) -> GaugeGuard<'_> {
         GaugeGuard::new(&self.connections)
     }
+}
+
+/// Registers a new metric.
+fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// Registers a metric whose unit is the second.
+fn seconds<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
+    metric
 }
 
 fn seconds_since_1970(time: SystemTime) -> i64 {

@@ -26,7 +26,9 @@ use clap::ValueEnum;
 use prometheus_client::metrics::counter::Counter;
 use tracing::{error, info};
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::{EnvFilter, reload};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, reload};
 
 use super::Metrics;
 use crate::text::misleads;
@@ -125,28 +127,21 @@ pub(crate) fn start(format: Option<Format>, metrics: &Metrics) -> Result<Log, St
     let (lines, mut log) = start_writer(io::stderr(), metrics.log_lines_dropped.clone());
     let default_format = || if io::stderr().is_terminal() { Format::Text } else { Format::Json };
     // No colours: so every control character in a line comes from a user's text, and is escaped.
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(lines);
-    match format.unwrap_or_else(default_format) {
-        Format::Text => {
-            let builder = builder.with_filter_reloading();
-            let handle = builder.reload_handle();
-            log.filter = Filter::new(&own, Box::new(move |filter| handle.reload(filter)));
-            builder.try_init()
-        }
+    let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(lines);
+    let layer = match format.unwrap_or_else(default_format) {
+        Format::Text => layer.boxed(),
         Format::Json => {
-            let builder = builder
-                .json()
-                .flatten_event(true)
-                .with_current_span(true)
-                .with_span_list(false)
-                .with_filter_reloading();
-            let handle = builder.reload_handle();
-            log.filter = Filter::new(&own, Box::new(move |filter| handle.reload(filter)));
-            builder.try_init()
+            let layer = layer.json().flatten_event(true).with_current_span(true);
+            layer.with_span_list(false).boxed()
         }
-    }
-    .map_err(|error| format!("cannot start logging: {error}"))?;
+    };
+    let (filter, handle) = reload::Layer::new(filter);
+    log.filter = Filter::new(&own, Box::new(move |filter| handle.reload(filter)));
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(layer)
+        .try_init()
+        .map_err(|error| format!("cannot start logging: {error}"))?;
     let panics = metrics.panics.clone();
     // The standard hook writes to standard error itself, which can block, and it escapes nothing.
     std::panic::set_hook(Box::new(move |panic| {

@@ -21,9 +21,3 @@ impl Throttle {
         self.0.swap(now, Ordering::Relaxed) != now
     }
 }
-
-impl Default for Throttle {
-    fn default() -> Self {
-        Self::new()
-    }
-}
