@@ -7,7 +7,6 @@
 
 pub(crate) mod status;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -132,17 +131,16 @@ impl Health {
             [] => (StatusCode::OK, "ok\n".to_owned()),
             problems => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", problems.join("\n"))),
         };
-        // Writing to a String does not fail.
         let policy = self.policy.load();
         if let Some(digest) = &policy.digest {
-            let _ = writeln!(body, "policy: {digest}");
+            body.push_str(&format!("policy: {digest}\n"));
             if let Some(problem) = &policy.problem {
-                let _ = writeln!(body, "a newer policy is not in force: {problem}");
+                body.push_str(&format!("a newer policy is not in force: {problem}\n"));
             }
         }
         let certificate = self.certificate.as_ref().map(|certificate| certificate.load());
         if let Some(days) = certificate.and_then(|status| status.days_left(SystemTime::now())) {
-            let _ = writeln!(body, "certificate: {days} days left");
+            body.push_str(&format!("certificate: {days} days left\n"));
         }
         text(status, body)
     }
@@ -180,21 +178,16 @@ impl Health {
             "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
             "/readyz" => self.readiness(),
             "/status" => {
-                let body = serde_json::to_string(&self.status()).unwrap_or_default();
-                let mut response = text(StatusCode::OK, body);
-                let kind = HeaderValue::from_static("application/json");
-                response.headers_mut().insert(CONTENT_TYPE, kind);
-                response
+                let body = serde_json::to_string(&self.status());
+                respond(StatusCode::OK, "application/json", body.expect("a status is JSON"))
             }
             "/metrics" => {
                 for (kind, age) in self.cluster.ages() {
                     let seconds = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
                     self.metrics.watch_age.get_or_create(&KindLabels { kind }).set(seconds);
                 }
-                let mut response = text(StatusCode::OK, self.metrics.to_text());
                 let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-                response
+                respond(StatusCode::OK, kind, self.metrics.to_text())
             }
             _ => {
                 let paths = "no such path; there are /livez, /readyz, /metrics and /status\n";
@@ -205,11 +198,13 @@ impl Health {
 }
 
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    respond(status, "text/plain; charset=utf-8", body)
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 

@@ -32,62 +32,61 @@ impl Failure {
         !matches!(self, Self::TooLarge | Self::BodyTimeout | Self::BodyBroken)
     }
 
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::NotFound => StatusCode::NOT_FOUND,
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::BodyBroken | Self::Parse(_) => StatusCode::BAD_REQUEST,
-            Self::Busy(_) | Self::TooLate | Self::Unsynced => StatusCode::SERVICE_UNAVAILABLE,
-            // Trying again within seconds does not help.
-            Self::NoPolicy | Self::Bug => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
-    pub(super) fn reason(&self) -> &'static str {
-        match self {
-            Self::NotFound => "NotFound",
-            Self::Method => "MethodNotAllowed",
-            Self::ContentType => "UnsupportedMediaType",
-            Self::TooLarge => "BodyTooLarge",
-            Self::BodyTimeout => "BodyTimeout",
-            Self::BodyBroken => "BodyBroken",
-            Self::Parse(_) => "InvalidReview",
-            Self::Busy(_) => "Overloaded",
-            Self::TooLate => "TooLate",
-            Self::Unsynced => "NotSynced",
-            Self::NoPolicy => "NoPolicy",
-            Self::Bug => "Panic",
-        }
-    }
-
-    pub(super) fn message(&self) -> String {
-        match self {
-            Self::NotFound => format!("no such path; send reviews to {PATH} or {VALIDATE}"),
-            Self::Method => "send a POST".to_owned(),
-            Self::ContentType => "send Content-Type: application/json".to_owned(),
-            Self::TooLarge => format!("the body is larger than {MAX_BODY} bytes"),
-            Self::BodyTimeout => "the body did not arrive in time".to_owned(),
-            Self::BodyBroken => "the body ended too early".to_owned(),
-            Self::Parse(error) => error.to_string(),
-            Self::Busy(what) => format!("too many {what} at once; try again"),
-            Self::TooLate => {
-                "the request arrived too late to be answered before its timeout".to_owned()
+    /// Describes the failure: the status of the answer, a stable word, and the text.
+    pub(super) fn describe(&self) -> (StatusCode, &'static str, String) {
+        let (status, reason, text) = match self {
+            Self::NotFound => {
+                let text = format!("no such path; send reviews to {PATH} or {VALIDATE}");
+                return (StatusCode::NOT_FOUND, "NotFound", text);
             }
-            Self::Unsynced => "the view of the cluster is not complete yet; try again".to_owned(),
-            Self::NoPolicy => {
-                "the policy is invalid or not known, and no other policy is in force".to_owned()
+            Self::TooLarge => {
+                let text = format!("the body is larger than {MAX_BODY} bytes");
+                return (StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge", text);
             }
-            Self::Bug => "a bug in stowplan; see its log".to_owned(),
-        }
+            Self::Parse(error) => {
+                return (StatusCode::BAD_REQUEST, "InvalidReview", error.to_string());
+            }
+            Self::Busy(what) => {
+                let text = format!("too many {what} at once; try again");
+                return (StatusCode::SERVICE_UNAVAILABLE, "Overloaded", text);
+            }
+            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "send a POST"),
+            Self::ContentType => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "UnsupportedMediaType",
+                "send Content-Type: application/json",
+            ),
+            Self::BodyTimeout => {
+                (StatusCode::REQUEST_TIMEOUT, "BodyTimeout", "the body did not arrive in time")
+            }
+            Self::BodyBroken => (StatusCode::BAD_REQUEST, "BodyBroken", "the body ended too early"),
+            Self::TooLate => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "TooLate",
+                "the request arrived too late to be answered before its timeout",
+            ),
+            Self::Unsynced => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "NotSynced",
+                "the view of the cluster is not complete yet; try again",
+            ),
+            // Trying again within seconds does not help against these two.
+            Self::NoPolicy => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "NoPolicy",
+                "the policy is invalid or not known, and no other policy is in force",
+            ),
+            Self::Bug => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "Panic", "a bug in stowplan; see its log")
+            }
+        };
+        (status, reason, text.to_owned())
     }
 
     pub(super) fn response(&self) -> Response<Full<Bytes>> {
-        let mut response =
-            Response::new(Full::new(Bytes::from(format!("stowplan: {}\n", self.message()))));
-        *response.status_mut() = self.status();
+        let (status, _, message) = self.describe();
+        let mut response = Response::new(Full::new(Bytes::from(format!("stowplan: {message}\n"))));
+        *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         match self {

@@ -119,12 +119,12 @@ impl Service {
                 response
             }
             Err(failure) => {
-                self.metrics.count_failure(failure.reason());
+                let (_, reason, message) = failure.describe();
+                self.metrics.count_failure(reason);
                 // Any client of the port can cause failures at any rate: the metric counts all of
                 // them, the log shows some.
                 if self.throttle.try_pass() {
-                    let message = failure.message();
-                    warn!(reason = failure.reason(), why = &*shown(&message), "no decision");
+                    warn!(reason, why = &*shown(&message), "no decision");
                 }
                 failure.response()
             }
@@ -160,7 +160,7 @@ impl Service {
                 if failure.keeps_connection() {
                     // The body is read and discarded, so that the client can stop sending and read
                     // the answer, and the connection can be used again.
-                    let _ = timeout_at(started + budget.min(self.limits.head), discard(body)).await;
+                    discard(body, started + budget.min(self.limits.head)).await;
                 }
                 return Err(failure);
             }
@@ -345,10 +345,10 @@ impl Service {
 /// The shortest time between two decisions on a request that waits for an object.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Reads a body and discards it, up to [`MAX_BODY`] bytes.
-async fn discard<B: Body<Data = Bytes>>(mut body: std::pin::Pin<&mut B>) {
+/// Reads a body and discards it, up to [`MAX_BODY`] bytes and until this time.
+async fn discard<B: Body<Data = Bytes>>(mut body: std::pin::Pin<&mut B>, until: Instant) {
     let mut left = MAX_BODY;
-    while let Some(Ok(frame)) = body.frame().await {
+    while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
         left = match frame.data_ref().map_or(Some(left), |data| left.checked_sub(data.len())) {
             Some(left) => left,
             None => return,
