@@ -19,7 +19,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -135,17 +135,24 @@ impl TableVisitor for Start<'_> {
             let cluster = Arc::clone(self.cluster);
             let client = health::listening(self.client, &cluster.stores[feed.store].heard);
             let tasks = &self.cluster.tasks;
+            let types =
+                <T::Object as kube::Resource>::DynamicType::of(&T::KIND.resource.api_resource());
             match T::KIND.definition {
                 Definition::BuiltIn => {
                     let is_of_pods = T::KIND.resource == crate::view::resource::POD;
                     let observer = if is_of_pods { self.observer.take() } else { None };
-                    tasks.spawn(store, cluster.follow::<T::Object>(client, config, feed, observer));
+                    let events = watcher(Api::<T::Object>::all_with(client, &types), config);
+                    tasks.spawn(store, cluster.follow(events, feed, observer, Feed::read));
                 }
                 Definition::Own => {
-                    tasks.spawn(store, cluster.follow_guarded::<T::Object>(client, config, feed));
+                    let api = Api::<DeserializeGuard<T::Object>>::all_with(client, &types);
+                    let events = watcher(api, config);
+                    tasks.spawn(store, cluster.follow(events, feed, None, Feed::read_guarded));
                 }
                 Definition::Foreign => {
-                    foreign::follow::<T::Object>(cluster, client, config, feed);
+                    let reported = Reported::default();
+                    let following = foreign::Following { cluster, client, config, feed, reported };
+                    tasks.spawn(store, following.run::<T::Object>());
                 }
             }
         }
@@ -290,37 +297,20 @@ impl Cluster {
         index.expect("each followed kind has a store")
     }
 
-    async fn follow<K: ApiObject>(
+    async fn follow<K: kube::Resource + 'static>(
         self: Arc<Self>,
-        client: Client,
-        config: watcher::Config,
+        events: impl Stream<Item = watcher::Result<Event<K>>>,
         feed: Feed,
         observer: Option<PodObserver>,
+        read: impl Fn(&Feed, &K) -> Option<Object>,
     ) {
-        let types = K::DynamicType::of(&feed.kind.resource.api_resource());
-        let events = watcher(Api::<K>::all_with(client, &types), config).default_backoff();
-        let mut events = std::pin::pin!(events);
+        let mut events = std::pin::pin!(events.default_backoff());
         let mut reported = Reported::default();
         while let Some(event) = events.next().await {
             if let (Ok(event), Some(observer)) = (&event, &observer) {
                 reported.is_observed = notify(event, feed.kind, observer);
             }
-            self.take(&feed, event, &mut reported, |object| feed.read(object));
-        }
-    }
-
-    async fn follow_guarded<K: ApiObject>(
-        self: Arc<Self>,
-        client: Client,
-        config: watcher::Config,
-        feed: Feed,
-    ) {
-        let types = K::DynamicType::of(&feed.kind.resource.api_resource());
-        let api = Api::<DeserializeGuard<K>>::all_with(client, &types);
-        let mut events = std::pin::pin!(watcher(api, config).default_backoff());
-        let mut reported = Reported::default();
-        while let Some(event) = events.next().await {
-            self.take(&feed, event, &mut reported, |object| feed.read_guarded(object));
+            self.take(&feed, event, &mut reported, |object| read(&feed, object));
         }
     }
 

@@ -20,28 +20,18 @@ use crate::view::table::{ApiObject, ApiType as _};
 /// The time between two requests for a kind that is not served.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Follows a kind for as long as the process lives.
-pub(super) fn follow<K: ApiObject>(
-    cluster: Arc<Cluster>,
-    client: Client,
-    config: watcher::Config,
-    feed: Feed,
-) {
-    let (tasks, kind) = (Arc::clone(&cluster), cluster.stores[feed.store].kind);
-    let following = Following { cluster, client, config, feed, reported: Reported::default() };
-    tasks.tasks.spawn(kind, following.run::<K>());
-}
-
-struct Following {
-    cluster: Arc<Cluster>,
-    client: Client,
-    config: watcher::Config,
-    feed: Feed,
-    reported: Reported,
+/// Follows one kind.
+pub(super) struct Following {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) client: Client,
+    pub(super) config: watcher::Config,
+    pub(super) feed: Feed,
+    pub(super) reported: Reported,
 }
 
 impl Following {
-    async fn run<K: ApiObject>(mut self) {
+    /// Follows the kind for as long as the process lives.
+    pub(super) async fn run<K: ApiObject>(mut self) {
         let kind = self.feed.kind;
         let mut is_logged = false;
         loop {

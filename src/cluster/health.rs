@@ -6,17 +6,19 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
+use futures::stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Bytes;
 use hyper::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, timeout};
+use tower::BoxError;
 use tracing::error;
 
 use super::pages::Pages;
@@ -63,69 +65,32 @@ async fn send(
     inner: &Client,
     heard: &Arc<Heard>,
     request: Request<Body>,
-) -> Result<Response<Listened>, tower::BoxError> {
+) -> Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError> {
     let query = request.uri().query().unwrap_or_default();
     let is_watch = query.split('&').any(|pair| pair.starts_with("watch="));
     let answer = timeout(DEADLINE, inner.send(request)).await.map_err(|_| no_answer())??;
-    let is_success = answer.status().is_success();
-    if is_success {
-        heard.touch();
-    }
-    Ok(answer.map(|body| Listened {
-        body,
-        heard: is_success.then(|| Arc::clone(heard)),
-        deadline: (!is_watch).then(|| Box::pin(sleep(DEADLINE))),
+    let heard = answer.status().is_success().then(|| Arc::clone(heard));
+    let touch = move || heard.iter().for_each(|heard| heard.touch());
+    touch();
+    // Each part of a list has to arrive within the deadline; a watch may be silent for longer.
+    Ok(answer.map(|body| {
+        let frames = stream::try_unfold((body, touch), move |(mut body, touch)| async move {
+            let next = body.frame();
+            let frame = match is_watch {
+                true => next.await,
+                false => timeout(DEADLINE, next).await.map_err(|_| no_answer())?,
+            };
+            let frame = frame.transpose()?;
+            frame.iter().for_each(|_| touch());
+            Ok(frame.map(|frame| (frame, (body, touch))))
+        });
+        StreamBody::new(frames).boxed_unsync()
     }))
 }
 
 fn no_answer() -> io::Error {
     let message = format!("the API server did not answer within {} s", DEADLINE.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, message)
-}
-
-/// The body of an answer.
-struct Listened {
-    body: Body,
-    heard: Option<Arc<Heard>>,
-    /// When the next part must have arrived.
-    deadline: Option<Pin<Box<Sleep>>>,
-}
-
-impl HttpBody for Listened {
-    type Data = Bytes;
-    type Error = tower::BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, tower::BoxError>>> {
-        match Pin::new(&mut self.body).poll_frame(context) {
-            Poll::Ready(frame) => {
-                if let (Some(Ok(_)), Some(heard)) = (&frame, &self.heard) {
-                    heard.touch();
-                }
-                if let Some(deadline) = &mut self.deadline {
-                    deadline.as_mut().reset(Instant::now() + DEADLINE);
-                }
-                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
-            }
-            Poll::Pending => {
-                let deadline = self.deadline.as_mut().map(|deadline| deadline.as_mut());
-                match deadline.map(|deadline| deadline.poll(context)) {
-                    Some(Poll::Ready(())) => Poll::Ready(Some(Err(no_answer().into()))),
-                    _ => Poll::Pending,
-                }
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// The first watch that ended, if any.

@@ -5,7 +5,6 @@ use std::any::Any;
 use k8s_openapi::api::core::v1 as core;
 use kube::runtime::watcher::Event;
 
-use crate::view::table::ApiObject;
 use crate::view::{Kind, Name};
 
 /// A change that the watch of all pods reports, before the pod is projected.
@@ -24,7 +23,11 @@ pub(crate) enum PodChange<'p> {
 pub(super) type PodObserver = Box<dyn Fn(PodChange<'_>) -> bool + Send>;
 
 /// Passes an event of the watch of all pods to `observer`, and returns its answer.
-pub(super) fn notify<K: ApiObject>(event: &Event<K>, kind: &Kind, observer: &PodObserver) -> bool {
+pub(super) fn notify<K: kube::Resource + 'static>(
+    event: &Event<K>,
+    kind: &Kind,
+    observer: &PodObserver,
+) -> bool {
     let pod = |object: &K| {
         let object: &dyn Any = object;
         object.downcast_ref::<core::Pod>().is_some_and(|pod| observer(PodChange::Current(pod)))
