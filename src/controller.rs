@@ -15,7 +15,6 @@ pub(crate) mod lease;
 pub(crate) mod report;
 
 use std::error::Error;
-use std::fmt;
 use std::iter;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -72,15 +71,6 @@ pub(crate) struct Controller {
     pub metrics: Arc<Metrics>,
 }
 
-impl fmt::Debug for Controller {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Controller")
-            .field("identity", &self.identity)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Controller {
     /// Competes for the lease and leads while holding it, until `stop`; then finishes the writes in
     /// flight and releases the lease.
@@ -123,7 +113,9 @@ impl Controller {
             tokio::select! {
                 () = stop.cancelled() => {
                     // The next leader should not compete with writes that are still in flight.
-                    let _ = timeout(LAST_WRITES, executor.drain()).await;
+                    if timeout(LAST_WRITES, executor.drain()).await.is_err() {
+                        debug!("stopped although writes are in flight");
+                    }
                     break;
                 }
                 ended = &mut campaign => return Err(campaign_error(ended)),

@@ -167,7 +167,9 @@ impl Executor {
     fn instead(&self, actions: &[Action], now: Instant) -> Vec<Action> {
         let is_refused = |action: &&Action| {
             let pause = self.paused.get(&action.target).filter(|pause| now < pause.until);
-            pause.is_some_and(|pause| pause.is_certain_refusal() && action.repeats(&pause.action))
+            pause.is_some_and(|pause| {
+                pause.trouble() == Some(Trouble::Refused) && action.repeats(&pause.action)
+            })
         };
         let refusals = actions.iter().filter(is_refused).filter_map(|of| of.refusal.as_ref());
         let mut instead: Vec<Action> = refusals.flat_map(|of| &of.instead).cloned().collect();
@@ -230,7 +232,8 @@ impl Executor {
     fn finish(&mut self, done: Done) {
         let Done { action, outcome } = done;
         self.busy.remove(&action.target);
-        let was_refused = self.paused.get(&action.target).is_some_and(Pause::is_refusal);
+        let before = self.paused.get(&action.target).and_then(Pause::trouble);
+        let was_refused = matches!(before, Some(Trouble::Refused | Trouble::Taken));
         let trouble = match &outcome {
             Outcome::Done => match action.write {
                 // The View does not show the result yet: the write must not be repeated meanwhile.

@@ -44,7 +44,7 @@ use crate::systems::plan::operation::{add, test};
 use crate::telemetry::{KindLabels, Metrics, shown};
 use crate::tls::authority::{self, Id, State, Step, Terms};
 use crate::tls::issue::{self, Certificates, KnownCa, ServiceNames};
-use secrets::{Role, Slot};
+use secrets::Role;
 
 /// The longest time between two looks; a change is reported by a watch.
 const LONGEST: Duration = Duration::from_secs(10 * 60);
@@ -231,14 +231,18 @@ impl Keeper {
     /// Reads everything; `None`: a Secret is not stowplan's.
     async fn read(&self) -> Result<Option<Found>, String> {
         let Settings { ca_secret, secret, service, .. } = &self.settings;
-        let authority = Slot::of(self.get(&self.secrets(), ca_secret).await?, Role::Authority);
-        let serving = Slot::of(self.get(&self.secrets(), secret).await?, Role::Serving);
-        let foreign = [(ca_secret, &authority), (secret, &serving)];
-        let foreign: Vec<_> = foreign.iter().filter(|(_, slot)| **slot == Slot::Foreign).collect();
-        self.report_foreign(&foreign.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
-        let (Some(authority), Some(serving)) = (authority.own(), serving.own()) else {
+        let authority = self.get(&self.secrets(), ca_secret).await?;
+        let serving = self.get(&self.secrets(), secret).await?;
+        let found = [(ca_secret, Role::Authority, &authority), (secret, Role::Serving, &serving)];
+        let foreign: Vec<&str> = found
+            .into_iter()
+            .filter(|(_, role, found)| found.as_ref().is_some_and(|secret| !role.owns(secret)))
+            .map(|(name, ..)| name.as_str())
+            .collect();
+        self.report_foreign(&foreign);
+        if !foreign.is_empty() {
             return Ok(None);
-        };
+        }
 
         let mut problems = Vec::new();
         let mut configurations = Vec::new();

@@ -4,7 +4,7 @@
 //! dropped; no write ever waits for an event.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -50,22 +50,8 @@ pub(crate) struct Events {
     metrics: Arc<Metrics>,
 }
 
-/// Two events with equal keys are the same event.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct Key {
-    kind: String,
-    namespace: String,
-    name: String,
-    uid: String,
-    reason: &'static str,
-    note: String,
-}
-
-#[derive(Debug)]
-struct Pending {
-    regarding: ObjectReference,
-    event: plan::Event,
-}
+/// An event, and the object that it is about.
+type Pending = (ObjectReference, plan::Event);
 
 impl Events {
     /// Starts the task that sends events, with `identity` as the reporting instance.
@@ -79,8 +65,7 @@ impl Events {
     pub(crate) fn record(&self, regarding: &ObjectReference, event: &plan::Event) {
         self.metrics.count_event(event.reason);
         let cut = plan::Event { note: cut(&event.note), ..event.clone() };
-        let pending = Pending { regarding: regarding.clone(), event: cut };
-        if self.queue.try_send(pending).is_err() {
+        if self.queue.try_send((regarding.clone(), cut)).is_err() {
             let name = regarding.name.as_deref().unwrap_or_default();
             debug!(name, reason = event.reason, "event dropped: the queue is full");
         }
@@ -99,11 +84,11 @@ impl Events {
 async fn write(client: Client, identity: String, mut waiting: mpsc::Receiver<Pending>) {
     // A Recorder treats two events with the same object and reason as repetitions and resends the
     // first note. So each note has its own Recorder.
-    let mut recorders: Memory<Recorder> = Memory::default();
+    let mut recorders: Recent<Recorder> = Recent::new(REMEMBERED);
     let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: Some(identity) };
-    while let Some(Pending { regarding, event }) = waiting.recv().await {
-        let recorder = recorders
-            .recall(key(&regarding, &event), || Recorder::new(client.clone(), reporter.clone()));
+    while let Some((regarding, event)) = waiting.recv().await {
+        let key = recorders.key((about(&regarding), event.reason, &event.note));
+        let recorder = recorders.recall(key, || Recorder::new(client.clone(), reporter.clone()));
         let name = regarding.name.as_deref().unwrap_or_default();
         let event_to_send = Event {
             type_: if event.warning { EventType::Warning } else { EventType::Normal },
@@ -121,16 +106,10 @@ async fn write(client: Client, identity: String, mut waiting: mpsc::Receiver<Pen
     }
 }
 
-fn key(regarding: &ObjectReference, event: &plan::Event) -> Key {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    Key {
-        kind: text(&regarding.kind),
-        namespace: text(&regarding.namespace),
-        name: text(&regarding.name),
-        uid: text(&regarding.uid),
-        reason: event.reason,
-        note: cut(&event.note),
-    }
+/// Returns the fields that identify an object among all events.
+fn about(regarding: &ObjectReference) -> impl Hash {
+    let ObjectReference { kind, namespace, name, uid, .. } = regarding;
+    (kind, namespace, name, uid)
 }
 
 /// Cuts a note to [`LONGEST_NOTE`].
@@ -142,15 +121,10 @@ fn cut(note: &str) -> String {
     format!("{}…", &note[..end])
 }
 
-/// The notes that this process has recorded; the oldest are forgotten first.
-#[derive(Debug, Default)]
-struct Notes {
-    /// By the hash of the object, the reason, and the note without its digits: an object can have
-    /// two notes with the same reason at once.
-    recorded: HashMap<u64, Last>,
-    order: VecDeque<u64>,
-    hasher: RandomState,
-}
+/// The notes that this process has recorded, by the object, the reason, and the note without its digits: an
+/// object can have two notes with the same reason at once.
+#[derive(Debug)]
+struct Notes(Recent<Last>);
 
 /// The last recorded note of a key.
 #[derive(Clone, Copy, Debug)]
@@ -160,56 +134,60 @@ struct Last {
     at: Instant,
 }
 
+impl Default for Notes {
+    fn default() -> Self {
+        Self(Recent::new(RECORDED_NOTES))
+    }
+}
+
 impl Notes {
     /// Decides whether to record an event now, and remembers it if so.
     fn admit(&mut self, regarding: &ObjectReference, event: &plan::Event, now: Instant) -> bool {
-        let ObjectReference { kind, namespace, name, uid, .. } = regarding;
         let words = event.note.split(|letter: char| letter.is_ascii_digit());
         let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-        let key = self.hasher.hash_one((kind, namespace, name, uid, event.reason, words));
-        let last = Last { note: self.hasher.hash_one(&event.note), at: now };
-        if let Some(known) = self.recorded.get_mut(&key) {
-            let is_new =
-                known.note != last.note && SIMILAR_NOTE_INTERVAL <= now.duration_since(known.at);
-            if is_new {
-                *known = last;
-            }
-            return is_new;
+        let key = self.0.key((about(regarding), event.reason, words));
+        let last = Last { note: self.0.key(&event.note), at: now };
+        let mut is_new = false;
+        let known = self.0.recall(key, || {
+            is_new = true;
+            last
+        });
+        if known.note != last.note && SIMILAR_NOTE_INTERVAL <= now.duration_since(known.at) {
+            is_new = true;
+            *known = last;
         }
-        if self.order.len() >= RECORDED_NOTES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.recorded.remove(&oldest);
-        }
-        self.order.push_back(key);
-        self.recorded.insert(key, last);
-        true
+        is_new
     }
 }
 
-/// A value for each of the most recent events; the oldest are forgotten first.
+/// A value for each of the most recent keys, which are hashes; the oldest are forgotten first.
 #[derive(Debug)]
-struct Memory<T> {
-    held: HashMap<Key, T>,
-    order: VecDeque<Key>,
+struct Recent<T> {
+    most: usize,
+    held: HashMap<u64, T>,
+    order: VecDeque<u64>,
+    hasher: RandomState,
 }
 
-impl<T> Default for Memory<T> {
-    fn default() -> Self {
-        Self { held: HashMap::new(), order: VecDeque::new() }
+impl<T> Recent<T> {
+    fn new(most: usize) -> Self {
+        let (held, order, hasher) = (HashMap::new(), VecDeque::new(), RandomState::new());
+        Self { most, held, order, hasher }
     }
-}
 
-impl<T> Memory<T> {
-    /// The value of `key`; a new one from `make` if there is none.
-    fn recall(&mut self, key: Key, make: impl FnOnce() -> T) -> &mut T {
+    fn key(&self, of: impl Hash) -> u64 {
+        self.hasher.hash_one(of)
+    }
+
+    /// Returns the value of `key`; a new one from `make` if there is none.
+    fn recall(&mut self, key: u64, make: impl FnOnce() -> T) -> &mut T {
         if !self.held.contains_key(&key) {
-            if self.order.len() >= REMEMBERED
+            if self.order.len() >= self.most
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.held.remove(&oldest);
             }
-            self.order.push_back(key.clone());
+            self.order.push_back(key);
         }
         self.held.entry(key).or_insert_with(make)
     }
@@ -328,7 +306,7 @@ mod tests {
         for number in many..=RECORDED_NOTES {
             assert!(notes.admit(&of(number), &event("full"), Instant::now()));
         }
-        assert_eq!((notes.recorded.len(), notes.order.len()), (RECORDED_NOTES, RECORDED_NOTES));
+        assert_eq!((notes.0.held.len(), notes.0.order.len()), (RECORDED_NOTES, RECORDED_NOTES));
         assert!(!notes.admit(&of(1), &event("full"), Instant::now()));
         assert!(notes.admit(&of(0), &event("full"), Instant::now()), "forgotten");
     }
@@ -344,19 +322,5 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
         assert_eq!(api.events().len(), 2 * QUEUE);
-    }
-
-    #[test]
-    fn the_memory_is_bounded_and_forgets_the_oldest() {
-        let mut memory = Memory::default();
-        let pool = pool();
-        let of = |number: usize| key(&pool, &event(&number.to_string()));
-        for number in 0..=REMEMBERED {
-            memory.recall(of(number), || number);
-        }
-        assert_eq!((memory.held.len(), memory.order.len()), (REMEMBERED, REMEMBERED));
-        assert_eq!(*memory.recall(of(1), || 7), 1);
-        assert_eq!(*memory.recall(of(0), || 7), 7, "forgotten");
-        assert_eq!((memory.held.len(), memory.order.len()), (REMEMBERED, REMEMBERED));
     }
 }

@@ -213,40 +213,31 @@ async fn round(
     leadership: &Leadership,
 ) -> Result<(), String> {
     let mut step = election.begin(Instant::now(), Timestamp::now());
+    let parameters = PostParams::default();
     // The longest sequence: a renewal meets another version, reads the lease, and writes again.
     for _ in 0..4 {
-        step = match step {
+        let written = match step {
             Step::Rest => return Ok(()),
             Step::Read => {
                 let asked = Instant::now();
                 let lease = request(api.get_opt(NAME)).await?;
-                let next = election.observe(lease, asked, Instant::now(), Timestamp::now());
+                step = election.observe(lease, asked, Instant::now(), Timestamp::now());
                 // Set before the next await: the lease may be lost.
                 leadership.set(election.until);
-                next
+                continue;
             }
-            Step::Create(lease) => {
-                match request(conflicts(api.create(&PostParams::default(), &lease))).await? {
-                    Some(lease) => {
-                        election.written(lease);
-                        leadership.set(election.until);
-                        return Ok(());
-                    }
-                    None => Step::Read,
-                }
-            }
+            Step::Create(lease) => request(conflicts(api.create(&parameters, &lease))).await?,
             Step::Replace(lease) => {
-                let parameters = PostParams::default();
-                match request(conflicts(api.replace(NAME, &parameters, &lease))).await? {
-                    Some(lease) => {
-                        election.written(lease);
-                        leadership.set(election.until);
-                        return Ok(());
-                    }
-                    None => Step::Read,
-                }
+                request(conflicts(api.replace(NAME, &parameters, &lease))).await?
             }
         };
+        let Some(lease) = written else {
+            step = Step::Read;
+            continue;
+        };
+        election.written(lease);
+        leadership.set(election.until);
+        return Ok(());
     }
     Ok(())
 }

@@ -294,19 +294,17 @@ fn find_owner(pod: &Pod) -> Option<PodOwner> {
 }
 
 /// How a pod without a record was admitted. The webhook may have been unavailable, or a condition
-/// of the administrator kept the pod from it: these conditions are not evaluated here. Or the
-/// webhook knew of no controller that would do its part.
-fn passed_by(policy: &Policy, needs_controller: bool) -> String {
+/// of the administrator kept the pod from it: these conditions are not evaluated here.
+fn passed_by(policy: &Policy) -> String {
     let names: Vec<&str> = policy.match_conditions.iter().map(String::as_str).collect();
-    let without = match names.is_empty() {
+    match names.is_empty() {
         true => "was admitted without stowplan's webhook".to_owned(),
         false => format!(
             "was admitted without stowplan's webhook (unavailable, or excluded by its match \
              condition {})",
             names.join(" or ")
         ),
-    };
-    if needs_controller { format!("{without}, or while no controller led,") } else { without }
+    }
 }
 
 /// Decides a pod again. Returns a text that describes what the pod lacks, and whether the webhook would admit it
@@ -315,9 +313,10 @@ fn missing(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option
     match find_lack(namespace, pod, view, policy)? {
         Lack::Refused(refusal) if policy.record_placement => {
             let first = refusal.first();
-            Some((format!("{}, which would refuse it: {first}", passed_by(policy, false)), false))
+            Some((format!("{}, which would refuse it: {first}", passed_by(policy)), false))
         }
         Lack::Changes(intents) => {
+            // The webhook may have known of no controller that would do its part.
             let needs_controller = intents.iter().all(|intent| {
                 let mut systems = SYSTEMS.iter().filter(|system| system.needs_controller);
                 systems.any(|system| system.name == intent.system)
@@ -326,8 +325,8 @@ fn missing(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option
             let first = changes.next()?;
             let more = changes.count();
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            let passed_by = passed_by(policy, needs_controller);
-            Some((format!("{passed_by} and lacks: {first}{more}"), true))
+            let or = if needs_controller { ", or while no controller led," } else { "" };
+            Some((format!("{}{or} and lacks: {first}{more}", passed_by(policy)), true))
         }
         _ => None,
     }

@@ -1,6 +1,7 @@
 //! Which objects the events of an action are about.
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use serde::Deserialize as _;
 
 use crate::systems::plan::{Action, Event, Target, Write};
 
@@ -11,14 +12,9 @@ pub(super) fn regarding(action: &Action) -> ObjectReference {
     let Write::Create(object) = &action.write else { return target };
     let owners = object["metadata"]["ownerReferences"].as_array();
     let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
-    let Some(owner) = owner else { return target };
-    let field = |name: &str| owner[name].as_str().map(str::to_owned);
-    ObjectReference {
-        api_version: field("apiVersion"),
-        kind: field("kind"),
-        name: field("name"),
-        uid: field("uid"),
-        ..target
+    match owner.map(ObjectReference::deserialize) {
+        Some(Ok(owner)) => ObjectReference { namespace: target.namespace, ..owner },
+        _ => target,
     }
 }
 

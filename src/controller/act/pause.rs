@@ -74,25 +74,17 @@ impl Pause {
 
     /// Returns whether the creation or deletion has succeeded, or may have.
     pub(super) fn may_have_succeeded(&self) -> bool {
-        let trouble = self.trouble.as_ref().map(|(trouble, _)| *trouble);
-        matches!(trouble, None | Some(Trouble::Unsure))
+        matches!(self.trouble(), None | Some(Trouble::Unsure))
     }
 
     /// Returns the API server's message, if other objects wait for the refused write by now.
     pub(super) fn problem_for_others(&self, action: &Action) -> Option<&str> {
-        let waiting = action.refusal.as_ref().map(|refusal| &refusal.waiting);
-        let told = self.action.refusal.as_ref().map(|refusal| &refusal.waiting);
-        self.problem.as_deref().filter(|_| waiting != told)
+        let waiting = |action: &Action| action.refusal.as_ref().map(|of| of.waiting.clone());
+        self.problem.as_deref().filter(|_| waiting(action) != waiting(&self.action))
     }
 
-    /// Returns whether the API server refused the write, or an object had the name.
-    pub(super) fn is_refusal(&self) -> bool {
-        let trouble = self.trouble.as_ref().map(|(trouble, _)| *trouble);
-        matches!(trouble, Some(Trouble::Refused | Trouble::Taken))
-    }
-
-    /// Returns whether the API server refused the write, and the object is not there already.
-    pub(super) fn is_certain_refusal(&self) -> bool {
-        self.trouble.as_ref().is_some_and(|(trouble, _)| *trouble == Trouble::Refused)
+    /// Returns why writes are paused. `None`: the creation or deletion has succeeded.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        self.trouble.as_ref().map(|(trouble, _)| *trouble)
     }
 }

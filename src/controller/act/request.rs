@@ -1,8 +1,9 @@
 //! Builds the HTTP requests that list and write objects.
 
 use hyper::Request as HttpRequest;
+use kube::Resource as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::Request;
+use kube::core::{DynamicObject, Request};
 
 use super::content;
 use crate::systems::plan::operation::replace_status;
@@ -79,10 +80,6 @@ pub(super) fn list(resource: &Resource) -> Result<HttpRequest<Vec<u8>>, String> 
 
 /// The path of a resource's objects in a namespace; an empty namespace means all namespaces.
 fn path(resource: &Resource, namespace: &str) -> String {
-    let api = if resource.group.is_empty() { "/api" } else { "/apis" };
-    let (version, plural) = (resource.api_version(), resource.plural);
-    match resource.namespaced && !namespace.is_empty() {
-        true => format!("{api}/{version}/namespaces/{namespace}/{plural}"),
-        false => format!("{api}/{version}/{plural}"),
-    }
+    let namespace = Some(namespace).filter(|name| resource.namespaced && !name.is_empty());
+    DynamicObject::url_path(&resource.api_resource(), namespace)
 }

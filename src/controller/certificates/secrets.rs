@@ -45,6 +45,12 @@ impl Role {
         is(MANAGED_BY.0, MANAGED_BY.1) && is(ROLE, self.label())
     }
 
+    /// Returns whether a Secret that was found is stowplan's, for this.
+    pub(super) fn owns(self, secret: &Value) -> bool {
+        let labels = serde_json::from_value(secret["metadata"]["labels"].clone());
+        labels.is_ok_and(|labels| self.is_in(&labels))
+    }
+
     pub(super) fn new_secret(self, namespace: &str, name: &str, data: &Value) -> Value {
         let kind = match self {
             Self::Authority => "Opaque",
@@ -58,32 +64,6 @@ impl Role {
             },
             "data": data,
         })
-    }
-}
-
-/// What was found under the name of a Secret.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Slot {
-    Absent,
-    Own(Value),
-    Foreign,
-}
-
-impl Slot {
-    pub(super) fn of(found: Option<Value>, role: Role) -> Self {
-        let Some(secret) = found else { return Self::Absent };
-        let labels = &secret["metadata"]["labels"];
-        let is_own = labels[MANAGED_BY.0] == MANAGED_BY.1 && labels[ROLE] == role.label();
-        if is_own { Self::Own(secret) } else { Self::Foreign }
-    }
-
-    /// Stowplan's Secret, if there is one; `None` on the outside: a foreign one.
-    pub(super) fn own(self) -> Option<Option<Value>> {
-        match self {
-            Self::Absent => Some(None),
-            Self::Own(secret) => Some(Some(secret)),
-            Self::Foreign => None,
-        }
     }
 }
 
