@@ -1,6 +1,8 @@
 //! Accessors for fields of Kubernetes objects that are optional at every level, and constants of
 //! Kubernetes.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
     Affinity, NodeSelectorTerm, Pod, PodAffinityTerm, PodCondition, PodSpec,
 };
@@ -54,6 +56,13 @@ pub(crate) fn label<'m>(metadata: &'m ObjectMeta, key: &str) -> Option<&'m str> 
 #[must_use]
 pub(crate) fn annotation<'m>(metadata: &'m ObjectMeta, key: &str) -> Option<&'m str> {
     metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Copies labels, annotations or a node selector as a View keeps them.
+#[must_use]
+pub(crate) fn kept_texts(texts: Option<&BTreeMap<String, String>>) -> BTreeMap<Box<str>, Box<str>> {
+    let texts = texts.into_iter().flatten();
+    texts.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
 }
 
 /// The required node affinity terms; `None`: there is no required node affinity, so every node is

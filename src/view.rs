@@ -32,7 +32,7 @@ pub(crate) use owner::Owner;
 pub(crate) use pod::{NodeUsage, Usages};
 pub(crate) use resource::Resource;
 pub(crate) use resources::Resources;
-use table::{AnyTable, Slot};
+use table::AnyTable;
 pub(crate) use table::{Kind, Object, Scope, Table, TableType};
 
 /// A namespaced name.
@@ -146,7 +146,7 @@ impl View {
     pub fn table<T: Table>(&self) -> Option<&T> {
         let held = self.tables.iter().find(|held| held.id == TypeId::of::<T>())?;
         let table: &dyn Any = &*held.table;
-        table.downcast_ref().map(|Slot(table)| table)
+        table.downcast_ref()
     }
 
     /// Adds or replaces an object in every table of its kind.
@@ -307,18 +307,21 @@ impl View {
     /// The labels of a namespace; `None`: the namespace is not known.
     #[must_use]
     pub fn namespace_labels(&self, name: &str) -> Option<&BTreeMap<Box<str>, Box<str>>> {
-        self.table::<Namespaces>()?.labels(name)
+        Some(&self.table::<Namespaces>()?.get(&Name::cluster_wide(name))?.labels)
     }
 
     /// Returns whether a namespace has this annotation, which starts with `stowplan.dev/`.
     #[must_use]
     pub(crate) fn namespace_has_annotation(&self, name: &str, key: &str) -> bool {
-        self.table::<Namespaces>().is_some_and(|of| of.has_annotation(name, key))
+        let namespaces = self.table::<Namespaces>();
+        let marks = namespaces.and_then(|namespaces| namespaces.get(&Name::cluster_wide(name)));
+        marks.is_some_and(|marks| marks.annotations.iter().any(|own| **own == *key))
     }
 
     /// The names of the known namespaces.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = &str> {
-        self.table::<Namespaces>().into_iter().flat_map(Namespaces::names)
+        let namespaces = self.table::<Namespaces>().into_iter();
+        namespaces.flat_map(Namespaces::iter).map(|(name, _)| &*name.name)
     }
 
     /// Whether a controller is running to finish what admission leaves to it.

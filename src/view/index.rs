@@ -8,16 +8,9 @@ use std::sync::Arc;
 
 use super::Name;
 
-/// Node names by key. Keys without names are removed.
+/// Sorted node names by key, nearly always one. Keys without names are removed.
 #[derive(Debug)]
-pub(crate) struct Index<K>(HashMap<K, Names>);
-
-/// Nearly always one name.
-#[derive(Debug)]
-enum Names {
-    One(Arc<str>),
-    Several(BTreeSet<Arc<str>>),
-}
+pub(crate) struct Index<K>(HashMap<K, Vec<Arc<str>>>);
 
 impl<K> Default for Index<K> {
     fn default() -> Self {
@@ -28,20 +21,9 @@ impl<K> Default for Index<K> {
 impl<K: Eq + Hash> Index<K> {
     pub(crate) fn add(&mut self, keys: impl IntoIterator<Item = K>, name: &Arc<str>) {
         for key in keys {
-            match self.0.entry(key) {
-                Entry::Vacant(entry) => {
-                    entry.insert(Names::One(Arc::clone(name)));
-                }
-                Entry::Occupied(mut entry) => match entry.get_mut() {
-                    Names::One(present) if present == name => {}
-                    Names::One(present) => {
-                        let both = [Arc::clone(present), Arc::clone(name)];
-                        entry.insert(Names::Several(both.into()));
-                    }
-                    Names::Several(names) => {
-                        names.insert(Arc::clone(name));
-                    }
-                },
+            let names = self.0.entry(key).or_insert_with(|| Vec::with_capacity(1));
+            if let Err(at) = names.binary_search(name) {
+                names.insert(at, Arc::clone(name));
             }
         }
     }
@@ -49,14 +31,8 @@ impl<K: Eq + Hash> Index<K> {
     pub(crate) fn remove(&mut self, keys: impl IntoIterator<Item = K>, name: &str) {
         for key in keys {
             let Entry::Occupied(mut entry) = self.0.entry(key) else { continue };
-            let is_last = match entry.get_mut() {
-                Names::One(present) => &**present == name,
-                Names::Several(names) => {
-                    names.remove(name);
-                    names.is_empty()
-                }
-            };
-            if is_last {
+            entry.get_mut().retain(|present| **present != *name);
+            if entry.get().is_empty() {
                 entry.remove();
             }
         }
@@ -67,12 +43,7 @@ impl<K: Eq + Hash> Index<K> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let (one, several) = match self.0.get(key) {
-            None => (None, None),
-            Some(Names::One(name)) => (Some(name), None),
-            Some(Names::Several(names)) => (None, Some(names)),
-        };
-        one.into_iter().chain(several.into_iter().flatten()).map(AsRef::as_ref)
+        self.0.get(key).into_iter().flatten().map(AsRef::as_ref)
     }
 }
 

@@ -12,7 +12,7 @@ use super::resource::NODE;
 use super::resources::{Resources, thousandths};
 use super::table::{Kind, Scope, Table};
 use super::{Identity, Name};
-use crate::kubernetes::{HOSTNAME, label};
+use crate::kubernetes::{HOSTNAME, kept_texts, label};
 
 pub(crate) const NODES: Kind = Kind::built_in(NODE);
 
@@ -73,13 +73,7 @@ impl From<&core::Node> for NodeDetails {
         let pods = pods.and_then(|amount| thousandths(&amount.0)).map(|amount| amount / 1000);
         Self {
             identity: Identity::from(&node.metadata),
-            labels: node
-                .metadata
-                .labels
-                .iter()
-                .flatten()
-                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-                .collect(),
+            labels: kept_texts(node.metadata.labels.as_ref()),
             taints: taints
                 .map(|taint| Taint {
                     key: taint.key.as_str().into(),

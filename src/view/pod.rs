@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::resource::POD;
 use super::rows::{RowIndex, Rows, TableRow};
-use super::table::{self, Kind, Scope, Watch};
+use super::table::{Kind, Scope, Watch, all_of_kind};
 use super::{Name, Resources};
 
 pub(crate) const PODS: Kind = Kind::built_in(POD);
@@ -14,7 +14,7 @@ pub(crate) const PODS: Kind = Kind::built_in(POD);
 /// The watches of a table that reads all pods for the controller, and none for admission.
 #[must_use]
 pub(crate) fn all_for_controller(scope: Scope) -> Vec<Watch> {
-    table::all_for_controller(POD.plural, scope)
+    all_of_kind(&PODS, &[Scope::Controller], scope)
 }
 
 /// Whether a pod has finished, so that it no longer uses resources of its node.
@@ -60,10 +60,7 @@ impl TableRow for Usage {
     type Index = OfNodes;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = Some("bound pods");
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        all_for_controller(scope)
-    }
+    const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
     fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let spec = pod.spec.as_ref().filter(|_| scope == Scope::Controller && !is_finished(pod))?;

@@ -4,6 +4,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource as BuiltIn};
 use kube::core::GroupVersionKind;
 use kube::core::discovery::ApiResource;
 
@@ -23,29 +26,34 @@ pub struct Resource {
     pub namespaced: bool,
 }
 
-pub const NODE: Resource =
-    Resource { group: "", version: "v1", kind: "Node", plural: "nodes", namespaced: false };
-
-pub const NAMESPACE: Resource = Resource {
-    group: "",
-    version: "v1",
-    kind: "Namespace",
-    plural: "namespaces",
-    namespaced: false,
-};
-
-pub const POD: Resource =
-    Resource { group: "", version: "v1", kind: "Pod", plural: "pods", namespaced: true };
-
-pub const STATEFUL_SET: Resource = Resource {
-    group: "apps",
-    version: "v1",
-    kind: "StatefulSet",
-    plural: "statefulsets",
-    namespaced: true,
-};
+pub const NODE: Resource = Resource::cluster_wide::<core::Node>();
+pub const NAMESPACE: Resource = Resource::cluster_wide::<core::Namespace>();
+pub const POD: Resource = Resource::namespaced::<core::Pod>();
+pub const STATEFUL_SET: Resource = Resource::namespaced::<apps::StatefulSet>();
 
 impl Resource {
+    /// The resource of a kind of Kubernetes whose objects are in namespaces.
+    #[must_use]
+    pub(crate) const fn namespaced<K: BuiltIn<Scope = NamespaceResourceScope>>() -> Self {
+        Self { namespaced: true, ..Self::built_in::<K>() }
+    }
+
+    /// The resource of a kind of Kubernetes whose objects are in no namespace.
+    #[must_use]
+    pub(crate) const fn cluster_wide<K: BuiltIn<Scope = ClusterResourceScope>>() -> Self {
+        Self::built_in::<K>()
+    }
+
+    const fn built_in<K: BuiltIn>() -> Self {
+        Self {
+            group: K::GROUP,
+            version: K::VERSION,
+            kind: K::KIND,
+            plural: K::URL_PATH_SEGMENT,
+            namespaced: false,
+        }
+    }
+
     /// `apiVersion` as in objects, such as `apps/v1`.
     #[must_use]
     pub fn api_version(&self) -> String {

@@ -23,12 +23,13 @@ pub(crate) trait TableRow: Clone + Debug + PartialEq + Send + Sync + 'static {
     const KIND: &'static Kind;
     /// The value of the label `kind` in metrics; `None`: metrics do not count the table.
     const COUNTED_AS: Option<&'static str>;
+    /// The scopes in which all objects of the kind are watched.
+    const WATCHED_IN: &'static [Scope] = Scope::ALL;
 
     /// The watches that feed the table.
     #[must_use]
     fn watches(scope: Scope) -> Vec<Watch> {
-        let _ = scope;
-        all_of_kind(Self::KIND)
+        all_of_kind(Self::KIND, Self::WATCHED_IN, scope)
     }
 
     /// Reads an object; `None`: the table does not keep it.
@@ -36,8 +37,7 @@ pub(crate) trait TableRow: Clone + Debug + PartialEq + Send + Sync + 'static {
 
     /// Reads an object that does not decode; `None`: the table does not keep it.
     #[must_use]
-    fn from_unreadable(metadata: &ObjectMeta, problem: &str) -> Option<Self> {
-        let _ = (metadata, problem);
+    fn from_unreadable(_metadata: &ObjectMeta, _problem: &str) -> Option<Self> {
         None
     }
 

@@ -32,6 +32,10 @@ pub enum Scope {
     File,
 }
 
+impl Scope {
+    pub(crate) const ALL: &'static [Self] = &[Self::Admission, Self::Controller, Self::File];
+}
+
 /// The origin of a kind's definition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Definition {
@@ -112,15 +116,6 @@ impl Kind {
     }
 }
 
-/// The watches of a table that reads all objects of a kind for the controller, and none for admission.
-#[must_use]
-pub(crate) fn all_for_controller(store: &'static str, scope: Scope) -> Vec<Watch> {
-    match scope {
-        Scope::Controller => vec![Watch { store, selector: "".into() }],
-        Scope::Admission | Scope::File => Vec::new(),
-    }
-}
-
 /// A watch that feeds tables. Tables of one kind with the same `store` share it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Watch {
@@ -130,9 +125,10 @@ pub struct Watch {
     pub selector: Cow<'static, str>,
 }
 
-/// The watch of all objects of a kind.
-pub(crate) fn all_of_kind(kind: &Kind) -> Vec<Watch> {
-    vec![Watch { store: kind.resource.plural, selector: "".into() }]
+/// The watch of all objects of a kind, in these scopes.
+pub(crate) fn all_of_kind(kind: &Kind, scopes: &[Scope], scope: Scope) -> Vec<Watch> {
+    let all = Watch { store: kind.resource.plural, selector: "".into() };
+    if scopes.contains(&scope) { vec![all] } else { Vec::new() }
 }
 
 /// A Rust type into which the API server's objects are decoded.
@@ -182,8 +178,7 @@ pub trait Table: Any + Debug + Default + Send + Sync {
     /// The watches that feed the table.
     #[must_use]
     fn watches(scope: Scope) -> Vec<Watch> {
-        let _ = scope;
-        all_of_kind(Self::KIND)
+        all_of_kind(Self::KIND, Scope::ALL, scope)
     }
 
     /// Reads an object; `None`: the table does not keep it.
@@ -191,8 +186,7 @@ pub trait Table: Any + Debug + Default + Send + Sync {
 
     /// Reads an object that does not decode; `None`: the table does not keep it.
     #[must_use]
-    fn unreadable(metadata: &ObjectMeta, problem: &str) -> Option<Self::Row> {
-        let _ = (metadata, problem);
+    fn unreadable(_metadata: &ObjectMeta, _problem: &str) -> Option<Self::Row> {
         None
     }
 
@@ -210,15 +204,13 @@ pub trait Table: Any + Debug + Default + Send + Sync {
     fn shows(&self, name: &Name, row: Option<&Self::Row>) -> bool;
 
     /// The version of an object in the table, if known.
-    fn version(&self, name: &Name) -> Option<&Identity> {
-        let _ = name;
+    fn version(&self, _name: &Name) -> Option<&Identity> {
         None
     }
 
     /// The value of an object's label. `None`: the table does not know the label; `Some(None)`: the
     /// object does not have it.
-    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
-        let _ = (name, key);
+    fn label(&self, _name: &Name, _key: &str) -> Option<Option<&str>> {
         None
     }
 }
@@ -254,7 +246,7 @@ impl TableType {
             kind: T::KIND,
             id: TypeId::of::<T>,
             object: TypeId::of::<T::Object>,
-            make: || Box::new(Slot(T::default())),
+            make: || Box::new(T::default()),
             watches: T::watches,
             decode: |document| {
                 let object: T::Object = serde_json::from_value(document)?;
@@ -313,11 +305,7 @@ pub(super) trait AnyTable: Any + Debug + Send + Sync {
     fn count(&self) -> usize;
 }
 
-/// A table in a View.
-#[derive(Debug)]
-pub(super) struct Slot<T>(pub(super) T);
-
-impl<T: Table> AnyTable for Slot<T> {
+impl<T: Table> AnyTable for T {
     fn kind(&self) -> &'static Kind {
         T::KIND
     }
@@ -325,36 +313,36 @@ impl<T: Table> AnyTable for Slot<T> {
     fn put(&mut self, name: Name, row: Box<dyn Any>) {
         // The row always has the type of the table that read it.
         if let Ok(row) = row.downcast() {
-            self.0.put(name, *row);
+            Table::put(self, name, *row);
         }
     }
 
     fn forget(&mut self, name: &Name) {
-        self.0.forget(name);
+        Table::forget(self, name);
     }
 
     fn shows(&self, name: &Name, row: Option<&dyn Any>) -> bool {
         match row.map(<dyn Any>::downcast_ref) {
             Some(None) => false,
-            Some(Some(row)) => self.0.shows(name, Some(row)),
-            None => self.0.shows(name, None),
+            Some(Some(row)) => Table::shows(self, name, Some(row)),
+            None => Table::shows(self, name, None),
         }
     }
 
     fn counted(&self) -> Option<(&'static str, usize)> {
-        T::COUNTED_AS.map(|counted| (counted, self.0.count()))
+        T::COUNTED_AS.map(|counted| (counted, Table::count(self)))
     }
 
     fn version(&self, name: &Name) -> Option<&Identity> {
-        self.0.version(name)
+        Table::version(self, name)
     }
 
     fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
-        self.0.label(name, key)
+        Table::label(self, name, key)
     }
 
     #[cfg(test)]
     fn count(&self) -> usize {
-        self.0.count()
+        Table::count(self)
     }
 }

@@ -1,5 +1,8 @@
 //! The resources that coscheduling reads, writes or records events about.
 
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::storage::v1::StorageClass;
+
 use crate::view::resource::Resource;
 
 /// A TaskRun.
@@ -11,29 +14,11 @@ pub const PIPELINE: Resource = tekton("Pipeline", "pipelines");
 /// A Task.
 pub const TASK: Resource = tekton("Task", "tasks");
 /// A PersistentVolumeClaim.
-pub const CLAIM: Resource = Resource {
-    group: "",
-    version: "v1",
-    kind: "PersistentVolumeClaim",
-    plural: "persistentvolumeclaims",
-    namespaced: true,
-};
+pub const CLAIM: Resource = Resource::namespaced::<core::PersistentVolumeClaim>();
 /// A PersistentVolume.
-pub const VOLUME: Resource = Resource {
-    group: "",
-    version: "v1",
-    kind: "PersistentVolume",
-    plural: "persistentvolumes",
-    namespaced: false,
-};
+pub const VOLUME: Resource = Resource::cluster_wide::<core::PersistentVolume>();
 /// A StorageClass.
-pub const STORAGE_CLASS: Resource = Resource {
-    group: "storage.k8s.io",
-    version: "v1",
-    kind: "StorageClass",
-    plural: "storageclasses",
-    namespaced: false,
-};
+pub const STORAGE_CLASS: Resource = Resource::cluster_wide::<StorageClass>();
 
 const fn tekton(kind: &'static str, plural: &'static str) -> Resource {
     Resource { group: super::kinds::tekton::GROUP, version: "v1", kind, plural, namespaced: true }

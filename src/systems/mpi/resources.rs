@@ -1,23 +1,18 @@
 //! The resources that MPI clusters read and write.
 
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
 use crate::view::resource::Resource;
 
 /// A Service.
-pub(crate) const SERVICE: Resource = core("Service", "services");
+pub(crate) const SERVICE: Resource = Resource::namespaced::<core::Service>();
 /// A ConfigMap.
-pub(crate) const CONFIG_MAP: Resource = core("ConfigMap", "configmaps");
+pub(crate) const CONFIG_MAP: Resource = Resource::namespaced::<core::ConfigMap>();
 /// A Secret.
-pub(crate) const SECRET: Resource = core("Secret", "secrets");
+pub(crate) const SECRET: Resource = Resource::namespaced::<core::Secret>();
 /// A Job.
-pub(crate) const JOB: Resource = in_group("batch", "Job", "jobs");
+pub(crate) const JOB: Resource = Resource::namespaced::<Job>();
 /// An EndpointSlice.
-pub(crate) const ENDPOINT_SLICE: Resource =
-    in_group("discovery.k8s.io", "EndpointSlice", "endpointslices");
-
-const fn core(kind: &'static str, plural: &'static str) -> Resource {
-    in_group("", kind, plural)
-}
-
-const fn in_group(group: &'static str, kind: &'static str, plural: &'static str) -> Resource {
-    Resource { group, version: "v1", kind, plural, namespaced: true }
-}
+pub(crate) const ENDPOINT_SLICE: Resource = Resource::namespaced::<EndpointSlice>();

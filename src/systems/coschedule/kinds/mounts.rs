@@ -6,9 +6,8 @@ use std::collections::hash_map::Entry;
 use k8s_openapi::api::core::v1 as core;
 
 use super::placeholder;
-use crate::view::pod::{PODS, all_for_controller, is_finished};
+use crate::view::pod::{PODS, is_finished};
 use crate::view::rows::{RowIndex, Rows, TableRow};
-use crate::view::table::Watch;
 use crate::view::{Kind, Name, Scope};
 
 /// The claims that a pod mounts, if it mounts any and has not ended.
@@ -27,10 +26,7 @@ impl TableRow for Mounted {
     type Index = OfClaims;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = None;
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        all_for_controller(scope)
-    }
+    const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
     fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let spec = pod.spec.as_ref().filter(|_| scope == Scope::Controller && !is_finished(pod))?;

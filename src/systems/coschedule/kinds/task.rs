@@ -11,7 +11,6 @@ use super::variables::items;
 use crate::systems::coschedule::resources::TASK;
 use crate::view::document::{Foreign, ForeignRow};
 use crate::view::rows::{Rows, TableRow};
-use crate::view::table::{Watch, all_of_kind};
 use crate::view::{Identity, Kind, Resources, Scope};
 
 /// A Task of the cluster.
@@ -98,14 +97,8 @@ impl TableRow for Task {
     type Index = ();
     const KIND: &'static Kind = &TASKS;
     const COUNTED_AS: Option<&'static str> = Some("tasks");
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        match scope {
-            // Admission does not depend on what pods will request.
-            Scope::Admission => Vec::new(),
-            Scope::Controller | Scope::File => all_of_kind(Self::KIND),
-        }
-    }
+    // Admission does not depend on what pods will request.
+    const WATCHED_IN: &'static [Scope] = &[Scope::Controller, Scope::File];
 
     fn from_object(task: &Foreign<Self>, scope: Scope) -> Option<Self> {
         (scope != Scope::Admission).then(|| task.row.clone())

@@ -6,7 +6,6 @@ use crate::kubernetes::label;
 use crate::systems::katalyst::keys::NUMA_ZONES;
 use crate::view::node::NODES;
 use crate::view::rows::{Rows, TableRow};
-use crate::view::table::{Watch, all_of_kind};
 use crate::view::{Kind, Node, NodeDetails, Scope};
 
 /// A node with the label.
@@ -40,13 +39,7 @@ impl TableRow for NodeInFull {
     type Index = ();
     const KIND: &'static Kind = &NODES;
     const COUNTED_AS: Option<&'static str> = None;
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        match scope {
-            Scope::File => all_of_kind(Self::KIND),
-            Scope::Admission | Scope::Controller => Vec::new(),
-        }
-    }
+    const WATCHED_IN: &'static [Scope] = &[Scope::File];
 
     fn from_object(node: &core::Node, scope: Scope) -> Option<Self> {
         let mut details = NodeDetails::from(node);

@@ -7,17 +7,16 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::kubernetes::{
-    AboveNodeTerms, DEFAULT_SCHEDULER, affinity, annotation, gates, is_finished, node_name,
-    required_node_terms, scheduled_since, scheduler_name,
+    AboveNodeTerms, DEFAULT_SCHEDULER, affinity, annotation, gates, is_finished, kept_texts,
+    node_name, required_node_terms, scheduled_since, scheduler_name,
 };
 use crate::systems::fit::PodNeeds;
 use crate::systems::katalyst::keys::{AFFINITY, ANTI_AFFINITY, GATE, LET_GO};
 use crate::systems::katalyst::policy::Katalyst;
 use crate::systems::katalyst::qos::Qos;
 use crate::systems::katalyst::selector::{Selector, Selectors};
-use crate::view::pod::{PODS, all_for_controller};
+use crate::view::pod::PODS;
 use crate::view::rows::{Rows, TableRow};
-use crate::view::table::Watch;
 use crate::view::{Identity, Kind, Scope};
 
 /// A pod that Katalyst gives CPUs of its own, or with a NUMA affinity.
@@ -80,12 +79,9 @@ impl NumaPod {
         let bound_at = scheduled_since(pod).filter(|_| node.is_some());
         let let_go = of_key(LET_GO).and_then(|time| time.parse().ok());
         let identity = Identity::from(metadata);
-        let labels = metadata.labels.iter().flatten();
         Some(Self {
             qos,
-            labels: labels
-                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-                .collect(),
+            labels: kept_texts(metadata.labels.as_ref()),
             affinity: required(AFFINITY),
             anti_affinity: required(ANTI_AFFINITY),
             node: node.map(Into::into),
@@ -148,7 +144,6 @@ impl PendingPod {
     fn read(pod: &core::Pod, gate: Option<usize>) -> Self {
         let metadata = &pod.metadata;
         let spec = pod.spec.as_ref();
-        let selector = spec.and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten();
         let tolerations = spec.and_then(|spec| spec.tolerations.as_deref());
         Self {
             gate,
@@ -156,9 +151,7 @@ impl PendingPod {
             affinity_value: annotation(metadata, AFFINITY).map(Into::into),
             has_default_scheduler: scheduler_name(pod) == DEFAULT_SCHEDULER,
             annotations: metadata.annotations.as_ref().map_or(0, BTreeMap::len),
-            node_selector: selector
-                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-                .collect(),
+            node_selector: kept_texts(spec.and_then(|spec| spec.node_selector.as_ref())),
             terms: required_node_terms(affinity(pod)).map(Into::into),
             above_terms: AboveNodeTerms::from(pod),
             tolerations: tolerations.unwrap_or_default().into(),
@@ -174,10 +167,7 @@ impl TableRow for NumaPod {
     type Index = ();
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = Some("numa pods");
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        all_for_controller(scope)
-    }
+    const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
     fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
         if scope == Scope::Admission { None } else { Self::read(pod) }

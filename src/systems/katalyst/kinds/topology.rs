@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::systems::katalyst::resources::CUSTOM_NODE_RESOURCE;
 use crate::view::document::{Foreign, ForeignRow, List, Text, part, problem};
 use crate::view::rows::{Rows, TableRow};
-use crate::view::table::{Definition, Watch, all_of_kind};
+use crate::view::table::Definition;
 use crate::view::{Identity, Kind, Name, Scope};
 
 /// The highest number of a NUMA node that Katalyst takes.
@@ -203,13 +203,7 @@ impl TableRow for Topology {
     type Index = ();
     const KIND: &'static Kind = &TOPOLOGIES;
     const COUNTED_AS: Option<&'static str> = Some("customnoderesources");
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        match scope {
-            Scope::Admission => Vec::new(),
-            Scope::Controller | Scope::File => all_of_kind(Self::KIND),
-        }
-    }
+    const WATCHED_IN: &'static [Scope] = &[Scope::Controller, Scope::File];
 
     fn from_object(object: &Foreign<Self>, _: Scope) -> Option<Self> {
         Some(object.row.clone())

@@ -9,10 +9,9 @@ use crate::systems::mpi::kinds::workload::Workload;
 use crate::systems::mpi::request::Role;
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
-use crate::view::pod::{PODS, all_for_controller};
+use crate::view::pod::PODS;
 use crate::view::resource::POD;
 use crate::view::rows::{GroupedRow, Rows, TableRow};
-use crate::view::table::Watch;
 use crate::view::{Identity, Kind, Name, Scope};
 
 /// A pod of a cluster, by the labels that the webhook gives it.
@@ -49,10 +48,7 @@ impl TableRow for MpiPod {
     type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = Some("mpi pods");
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        all_for_controller(scope)
-    }
+    const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
     fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
         if scope == Scope::Admission {

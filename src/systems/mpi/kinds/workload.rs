@@ -16,7 +16,6 @@ use crate::systems::policy::Policy;
 use crate::view::index::Sets;
 use crate::view::resource::STATEFUL_SET;
 use crate::view::rows::{GroupedRow, Rows, TableRow};
-use crate::view::table::{Watch, all_for_controller};
 use crate::view::{Identity, Kind, Name, Resource, Scope};
 
 /// A workload of a cluster: a Job, a StatefulSet, or a launcher's pod that no workload makes.
@@ -129,10 +128,7 @@ impl TableRow for MpiJob {
     type Index = Sets<Name>;
     const KIND: &'static Kind = &JOBS;
     const COUNTED_AS: Option<&'static str> = Some("mpi jobs");
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        all_for_controller("jobs", scope)
-    }
+    const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
     fn from_object(job: &Job, scope: Scope) -> Option<Self> {
         let spec = job.spec.as_ref().filter(|_| scope != Scope::Admission)?;
@@ -173,10 +169,7 @@ impl TableRow for MpiSet {
     type Index = Sets<Name>;
     const KIND: &'static Kind = &SETS;
     const COUNTED_AS: Option<&'static str> = Some("mpi statefulsets");
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        all_for_controller("statefulsets", scope)
-    }
+    const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
     fn from_object(set: &StatefulSet, scope: Scope) -> Option<Self> {
         let spec = set.spec.as_ref().filter(|_| scope != Scope::Admission)?;

@@ -7,10 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::kubernetes::{controller, is_finished, label, node_name};
 use crate::view::index::Sets;
-use crate::view::pod::{PODS, all_for_controller};
+use crate::view::pod::PODS;
 use crate::view::resource::STATEFUL_SET;
 use crate::view::rows::{GroupedRow, Rows, TableRow};
-use crate::view::table::{self, Watch};
 use crate::view::{Identity, Kind, Name, Scope};
 
 /// The label of such a StatefulSet and of its pods; its value is the name of the StatefulSet.
@@ -57,10 +56,7 @@ impl TableRow for ScalingSet {
     type Index = ();
     const KIND: &'static Kind = &SETS;
     const COUNTED_AS: Option<&'static str> = None;
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        table::all_for_controller(STATEFUL_SET.plural, scope)
-    }
+    const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
     fn from_object(set: &StatefulSet, scope: Scope) -> Option<Self> {
         let name = scaling(&set.metadata).filter(|_| scope == Scope::Controller)?;
@@ -88,10 +84,7 @@ impl TableRow for ScalingPod {
     type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = None;
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        all_for_controller(scope)
-    }
+    const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
     fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let set = scaling(&pod.metadata).filter(|_| scope == Scope::Controller)?;
