@@ -36,7 +36,7 @@ pub(super) fn check_pod(context: &Context<'_>, name: &Name, pod: &Pod) -> PodRep
     if own.node.is_some() {
         return report;
     }
-    if !view.has_topologies() {
+    if view.topologies().is_empty() {
         report.pending.report(
             "no node has a CustomNodeResource, so it is not known which NUMA nodes are feasible",
             "see that Katalyst's agents run: kubectl get customnoderesources",

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, json};
 
 use super::feasibility::{Newcomer, Obstacle};
-use super::kinds::NumaView;
+use super::kinds::NumaView as _;
 use super::kinds::pod::NumaPod;
 use super::kinds::topology::Topology;
 use super::machines::{build, check_node, find_unusable};
@@ -25,13 +25,13 @@ pub(super) const BUILDS: &str = "only builds of Katalyst with pull request 347 r
 
 /// What `plan` shows.
 pub(super) const EXPLANATION: Explanation =
-    Explanation { needs_all_pods: NumaView::has_topologies, explain };
+    Explanation { needs_all_pods: |view| !view.topologies().is_empty(), explain };
 
 /// The NUMA nodes of all machines for a pod of the View. `None`: it does not depend on them, or no node
 /// reports them.
 fn explain(view: &View, policy: &Policy, name: &Name) -> Option<Explained> {
     let pod = view.numa_pod(name).filter(|pod| pod.has_selectors() && pod.qos.takes_part())?;
-    if policy.katalyst.mode == KatalystMode::Disabled || !view.has_topologies() {
+    if policy.katalyst.mode == KatalystMode::Disabled || view.topologies().is_empty() {
         return None;
     }
     let shown = Shown::new(view, &policy.katalyst, pod);

@@ -100,10 +100,8 @@ impl<'v> Machine<'v> {
 
     /// The first feasible NUMA node.
     pub(crate) fn find_feasible(&self, newcomer: Newcomer<'v>) -> Option<u8> {
-        if self.find_obstacle_anywhere(newcomer).is_some() {
-            return None;
-        }
-        self.find_feasible_later(newcomer)
+        let is_free = self.find_obstacle_anywhere(newcomer).is_none();
+        is_free.then(|| self.find_feasible_later(newcomer)).flatten()
     }
 
     /// The first NUMA node that only pods forbid whose NUMA nodes are not known.
@@ -121,7 +119,7 @@ impl<'v> Machine<'v> {
         }
         let pods = || self.anywhere.iter();
         pods()
-            .find_map(|occupant| newcomer.is_avoided_by(occupant, true))
+            .find_map(|occupant| newcomer.is_avoided_by(occupant, Zone::Numa))
             .or_else(|| pods().find_map(Occupant::has_it_alone))
             .or_else(|| {
                 let mut selectors = newcomer.pod.anti_affinity.iter();
@@ -131,11 +129,10 @@ impl<'v> Machine<'v> {
 }
 
 impl<'v> Newcomer<'v> {
-    /// E, for a pod on the NUMA node, or on another one of its socket.
-    fn is_avoided_by(self, occupant: &Occupant<'v>, is_here: bool) -> Option<Obstacle<'v>> {
+    /// E, for a pod in this zone around the NUMA node.
+    fn is_avoided_by(self, occupant: &Occupant<'v>, shared: Zone) -> Option<Obstacle<'v>> {
         let avoids = |selector: &&Selector| {
-            (is_here || selector.zone == Zone::Socket)
-                && self.pod.is_selected_by(selector, self.policy)
+            selector.zone >= shared && self.pod.is_selected_by(selector, self.policy)
         };
         // Katalyst reads the anti-affinity only of pods that are bound to NUMA nodes.
         let selectors = occupant.pod.qos.is_bound.then_some(&occupant.pod.anti_affinity);
@@ -180,8 +177,8 @@ fn find_obstacle<'v>(
     };
     let on_socket = || socket.zones.iter().flat_map(|(_, pods)| pods);
     on_zone()
-        .find_map(|occupant| newcomer.is_avoided_by(occupant, true))
-        .or_else(|| on_socket().find_map(|occupant| newcomer.is_avoided_by(occupant, false)))
+        .find_map(|occupant| newcomer.is_avoided_by(occupant, Zone::Numa))
+        .or_else(|| on_socket().find_map(|other| newcomer.is_avoided_by(other, Zone::Socket)))
         .or_else(|| on_zone().find_map(Occupant::has_it_alone))
         .or_else(|| {
             pod.anti_affinity.iter().find_map(|selector| match selector.zone {

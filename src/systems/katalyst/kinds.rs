@@ -21,9 +21,6 @@ pub(crate) trait NumaView {
     /// What Katalyst reports about a node; `None`: nothing.
     fn topology(&self, node: &str) -> Option<&Topology>;
 
-    /// Whether Katalyst reports about a node.
-    fn has_topologies(&self) -> bool;
-
     /// What Katalyst reports about each node, sorted by name.
     fn topologies(&self) -> Vec<(&Name, &Topology)>;
 
@@ -47,10 +44,6 @@ impl NumaView for View {
 
     fn topology(&self, node: &str) -> Option<&Topology> {
         self.table::<Topologies>()?.get(&Name::cluster_wide(node))
-    }
-
-    fn has_topologies(&self) -> bool {
-        self.table::<Topologies>().is_some_and(|topologies| topologies.count() > 0)
     }
 
     fn topologies(&self) -> Vec<(&Name, &Topology)> {

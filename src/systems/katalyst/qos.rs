@@ -59,6 +59,10 @@ impl Qos {
         let refuse = |key: &str, problem: String, remedy: &str| {
             Err(Finding::new(Reason::InvalidNumaAffinity, key, problem, remedy))
         };
+        let qos = Self::read(&annotation);
+        if qos.takes_part() {
+            return Ok(qos);
+        }
         match annotation(QOS_LEVEL) {
             Some(DEDICATED) => {}
             Some(level) if !LEVELS.contains(&level) => {
@@ -73,11 +77,8 @@ impl Qos {
                 return refuse(subject, problem, &remedy);
             }
         }
-        let Some(text) = annotation(MEMORY_ENHANCEMENT) else {
-            let problem = "Katalyst ignores it on a pod without NUMA binding";
-            return refuse(subject, problem.to_owned(), &bind());
-        };
-        let memory = match serde_json::from_str::<Memory<'_>>(text) {
+        let text = annotation(MEMORY_ENHANCEMENT).unwrap_or("null");
+        let memory = match serde_json::from_str(text) {
             Ok(Memory(memory)) => memory.unwrap_or_default(),
             Err(error) => {
                 let problem = format!("{} is not an object of strings: {error}", quoted(text));
@@ -86,22 +87,15 @@ impl Qos {
                 return refuse(MEMORY_ENHANCEMENT, problem, &remedy);
             }
         };
-        match memory.get(BINDING) {
-            Some("true") => {}
-            None => {
-                let problem = "Katalyst ignores it on a pod without NUMA binding";
-                return refuse(subject, problem.to_owned(), &bind());
-            }
-            Some(other) => {
-                let problem = format!(
-                    "{BINDING} is {}, which is not \"true\", so Katalyst ignores {subject}",
-                    quoted(other)
-                );
-                return refuse(MEMORY_ENHANCEMENT, problem, &bind());
-            }
-        }
-        let is_exclusive = memory.get(EXCLUSIVE) == Some("true");
-        Ok(Self { is_dedicated: true, is_bound: true, is_exclusive })
+        let Some(other) = memory.get(BINDING) else {
+            let problem = "Katalyst ignores it on a pod without NUMA binding";
+            return refuse(subject, problem.to_owned(), &bind());
+        };
+        let problem = format!(
+            "{BINDING} is {}, which is not \"true\", so Katalyst ignores {subject}",
+            quoted(other)
+        );
+        refuse(MEMORY_ENHANCEMENT, problem, &bind())
     }
 }
 

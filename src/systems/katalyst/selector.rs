@@ -8,14 +8,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::ser::{SerializeMap as _, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::keys;
 use super::policy::MatchSemantics;
 use crate::names::{is_dns_subdomain, is_label_name};
-use crate::placement::json;
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::wire::{Item, Text, TextMap, optional_object};
 
@@ -29,7 +27,8 @@ const MOST: usize = 64;
 const FORM: &str = r#"write it as {"required":[{"matchLabels":{"role":"ps"},"zone":"numa"}]}"#;
 
 /// The part of a machine that pods share or avoid.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Zone {
     /// One NUMA node.
     Numa,
@@ -47,9 +46,10 @@ impl Zone {
 }
 
 /// Selects the pods that have one of these labels, in a zone.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub(crate) struct Selector {
     /// Keys and values. Never empty.
+    #[serde(rename = "matchLabels")]
     pub labels: BTreeMap<Box<str>, Box<str>>,
     pub zone: Zone,
 }
@@ -74,15 +74,6 @@ impl fmt::Display for Selector {
             write!(formatter, "{or}{key}={value}")?;
         }
         write!(formatter, " ({})", self.zone.as_str())
-    }
-}
-
-impl Serialize for Selector {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(2))?;
-        map.serialize_entry("matchLabels", &self.labels)?;
-        map.serialize_entry("zone", self.zone.as_str())?;
-        map.end()
     }
 }
 
@@ -117,11 +108,7 @@ pub(crate) struct Selectors {
 impl Selectors {
     /// The canonical value: no spaces, sorted keys, sorted selectors, each with its zone.
     pub(crate) fn to_json(&self) -> String {
-        let mut text = Vec::new();
-        // Neither fails: the value has only lists, texts and maps with texts as keys.
-        let is_written = json::write(&mut text, self).is_ok();
-        debug_assert!(is_written);
-        String::from_utf8(text).unwrap_or_default()
+        serde_json::to_string(self).expect("lists, texts and maps of texts are JSON")
     }
 
     /// The required selectors of a pod of the cluster, as the agents read them: keys in any case, and

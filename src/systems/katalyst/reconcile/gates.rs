@@ -116,11 +116,11 @@ impl<'v> Planner<'v, '_> {
             || Exclusion::of_namespace(namespace, self.view, self.policy).is_some()
         {
             let note = "NUMA affinity is not enforced here any more, so it starts without waiting";
-            return self.release(own, &Release::without_node(reason::GATE_LIFTED), note.to_owned());
+            return self.release(own, reason::GATE_LIFTED, &[], note.to_owned());
         }
         if !own.pod.has_selectors() {
             let note = "it has no NUMA affinity any more, so it starts without waiting".to_owned();
-            return self.release(own, &Release::without_node(reason::GATE_LIFTED), note);
+            return self.release(own, reason::GATE_LIFTED, &[], note);
         }
         let newcomer = Newcomer { pod: own.pod, policy: &self.policy.katalyst, leads: false };
         if own.pod.pending.as_ref().is_some_and(|of| of.has_other_gates) {
@@ -142,13 +142,13 @@ impl<'v> Planner<'v, '_> {
                     return self.report(own, note);
                 }
                 let note = describe(&feasible);
-                return self.release(own, &Release { reason: reason::FEASIBLE, feasible }, note);
+                return self.release(own, reason::FEASIBLE, &feasible, note);
             }
             if self.may_lead(own) {
                 let leads = Newcomer { leads: true, ..newcomer };
                 let feasible = self.machines.find_feasible(leads, MOST_NODES);
                 if !feasible.is_empty() {
-                    return self.lead(own, feasible);
+                    return self.lead(own, &feasible);
                 }
             }
         }
@@ -186,7 +186,7 @@ impl<'v> Planner<'v, '_> {
             reason::LEADER => "; it starts first of its group, without its affinity",
             _ => "; the scheduler and the node decide now",
         });
-        self.release(own, &Release::without_node(reason), note);
+        self.release(own, reason, &[], note);
     }
 
     /// Until when a pod waits although NUMA nodes are feasible: they are on fewer nodes than pods of its class
@@ -293,19 +293,24 @@ impl<'v> Planner<'v, '_> {
         format!("{} on {} ({})", counted(zones, "NUMA node"), counted(nodes, "node"), some(&texts))
     }
 
-    fn lead(&mut self, own: Occupant<'v>, feasible: Vec<(&'v str, u8)>) {
+    fn lead(&mut self, own: Occupant<'v>, feasible: &[(&'v str, u8)]) {
         let affinity: Vec<String> = own.pod.affinity.iter().map(ToString::to_string).collect();
         let note = format!(
             "its affinity asks for {}, which only pods of its group have, and none runs; it starts first, without the affinity: {}",
             affinity.join(" or "),
-            describe(&feasible)
+            describe(feasible)
         );
-        self.release(own, &Release { reason: reason::LEADER, feasible }, note);
+        self.release(own, reason::LEADER, feasible, note);
     }
 
-    /// Removes the gate.
-    fn release(&mut self, own: Occupant<'v>, release: &Release<'v>, note: String) {
-        let reason = release.reason;
+    /// Removes the gate. `feasible`: the nodes with a feasible NUMA node, each with that; empty: none is known.
+    fn release(
+        &mut self,
+        own: Occupant<'v>,
+        reason: &'static str,
+        feasible: &[(&'v str, u8)],
+        note: String,
+    ) {
         let Some(pending) = own.pod.pending.as_deref() else { return };
         let Some(gate) = pending.gate else { return };
         let now = json!(whole_seconds(self.now).to_string());
@@ -322,7 +327,7 @@ impl<'v> Planner<'v, '_> {
             others.push(remove(&annotation(AFFINITY)));
             others.push(add(&annotation(LEADER_OF), value));
         }
-        let nodes: Vec<&str> = release.feasible.iter().map(|(node, _)| *node).collect();
+        let nodes: Vec<&str> = feasible.iter().map(|(node, _)| *node).collect();
         let restriction = match pending.has_default_scheduler && !nodes.is_empty() {
             true => self.restrict(pending, &nodes),
             false => Vec::new(),
@@ -331,7 +336,7 @@ impl<'v> Planner<'v, '_> {
         others.extend(restriction);
         let operations = remove_gate(&own.pod.identity, gate, GATE, others);
         let target = Target::new(POD, own.name, &own.pod.identity.uid);
-        let warning = release.feasible.is_empty();
+        let warning = feasible.is_empty();
         let event = Event { warning, reason, note };
         let action = Action::new(target, Write::Patch(operations), vec![event]);
         self.plan.actions.push(action.with_volatile(&[LET_GO]));
@@ -356,19 +361,6 @@ impl<'v> Planner<'v, '_> {
         let event = Event { warning: false, reason: reason::WAITING, note };
         let action = Action::new(target, Write::None, vec![event]).with_lasting(LASTING);
         self.plan.actions.push(action);
-    }
-}
-
-/// Why a gate is removed.
-struct Release<'v> {
-    reason: &'static str,
-    /// The nodes with a feasible NUMA node, each with that; empty: none is known.
-    feasible: Vec<(&'v str, u8)>,
-}
-
-impl Release<'_> {
-    fn without_node(reason: &'static str) -> Self {
-        Self { reason, feasible: Vec::new() }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::view::{Name, NodeDetails, View};
 pub(super) fn plan(view: &View, policy: &Policy, plan: &mut Plan) {
     let is_enabled = policy.katalyst.mode != KatalystMode::Disabled;
     // As in every cluster without Katalyst.
-    if !view.has_numa_nodes() && (!is_enabled || !view.has_topologies()) {
+    if !view.has_numa_nodes() && (!is_enabled || view.topologies().is_empty()) {
         return;
     }
     let earlier = plan.actions.len();
