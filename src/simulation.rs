@@ -34,7 +34,6 @@ use crate::view::{Scope, View};
 pub use act::{Outcome, Written};
 pub use autoscaler::NodeGroup;
 use reader::Reader;
-use scheduler::Attempt;
 pub use store::{Answer, Edit, Id, Store, patch};
 
 /// The reader that is stowplan's controller.
@@ -169,8 +168,8 @@ pub struct Simulation {
     admit: Option<Admit>,
     /// The groups of nodes that the autoscaler manages; none: there is no autoscaler.
     pub node_groups: Vec<NodeGroup>,
-    /// The scheduler's attempts, by the UID of the pod.
-    attempts: HashMap<String, Attempt>,
+    /// The labels of each pod at the latest attempt to schedule it, by the UID of the pod.
+    attempts: HashMap<String, Value>,
 }
 
 impl Simulation {

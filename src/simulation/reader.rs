@@ -1,7 +1,6 @@
 //! A reader of the API server: a View, and how far its watches have come.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde_json::Value;
 
@@ -9,18 +8,13 @@ use super::store::{Change, Id, Store};
 use crate::systems::{self, TABLES};
 use crate::view::{Name, Object, Scope, View};
 
+#[derive(Debug)]
 pub(super) struct Reader {
     pub(super) view: View,
     scope: Scope,
     /// How many changes of each kind were delivered. Kinds are watched apart, so that the order of changes
     /// of two kinds may be another one here.
     seen: BTreeMap<String, usize>,
-}
-
-impl fmt::Debug for Reader {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Reader").field("seen", &self.seen).finish_non_exhaustive()
-    }
 }
 
 impl Reader {

@@ -20,13 +20,6 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// The message about a pod that has to be beside another one, and is not.
 const NOT_BESIDE: &str = "2 node(s) didn't match pod affinity rules";
 
-/// The latest attempt to schedule a pod.
-#[derive(Clone, Debug)]
-pub(super) struct Attempt {
-    /// The pod's labels at that time.
-    labels: Value,
-}
-
 /// A pod with its decoded spec.
 pub(super) struct Subject<'s> {
     pub(super) pod: &'s Value,
@@ -90,7 +83,9 @@ impl Simulation {
             let is_new = found.as_ref().is_some_and(|found| {
                 condition["status"] != "False"
                     || condition["message"] != found.message
-                    || self.attempt_of(pod).is_none_or(|of| of.labels != pod["metadata"]["labels"])
+                    || self
+                        .labels_tried(pod)
+                        .is_none_or(|labels| *labels != pod["metadata"]["labels"])
             });
             let nodes = found.map(|found| found.nodes).unwrap_or_default();
             let reject = (nodes.is_empty() && is_new).then(|| Event::Reject(id.clone()));
@@ -115,7 +110,8 @@ impl Simulation {
         self.attempt_pod(pod, &snapshot).is_some_and(|found| !found.nodes.is_empty())
     }
 
-    fn attempt_of(&self, pod: &Value) -> Option<&Attempt> {
+    /// The labels that a pod had at the latest attempt.
+    fn labels_tried(&self, pod: &Value) -> Option<&Value> {
         self.attempts.get(pod["metadata"]["uid"].as_str()?)
     }
 
@@ -151,8 +147,8 @@ impl Simulation {
             && !placed.iter().any(|other| subject.is_toward(other.pod));
         // kubernetes#141354: a pod that waited for pods that were deleted is not woken by their deletion.
         let was_beside = pod["status"]["conditions"][0]["message"] == NOT_BESIDE;
-        let last = self.attempt_of(pod);
-        if is_first && was_beside && last.is_some_and(|of| of.labels == pod["metadata"]["labels"]) {
+        let last = self.labels_tried(pod);
+        if is_first && was_beside && last.is_some_and(|of| *of == pod["metadata"]["labels"]) {
             return None;
         }
         let is_unnamed = |node: &core::Node| label(&node.metadata, HOSTNAME).is_none();
@@ -278,7 +274,7 @@ impl Simulation {
         let found = self.attempt_pod(pod, &self.take_snapshot());
         let Some(Found { message, .. }) = found else { return };
         let (uid, labels) = (&pod["metadata"]["uid"], pod["metadata"]["labels"].clone());
-        self.attempts.insert(uid.as_str().unwrap_or_default().to_owned(), Attempt { labels });
+        self.attempts.insert(uid.as_str().unwrap_or_default().to_owned(), labels);
         let last = &pod["status"]["conditions"][0];
         if last["status"] == "False" && last["message"] == message {
             return;
