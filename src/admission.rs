@@ -14,13 +14,13 @@ use crate::placement::intent::Intent;
 use crate::placement::merge::leave_out_hints;
 use crate::placement::object::Metadata;
 use crate::placement::patch::Patch;
-use crate::placement::reason::{Finding, Reason, Warning, quoted};
+use crate::placement::reason::{Finding, Reason, Stage, Warning, quoted};
 use crate::placement::record;
 use crate::policy::OnInvalid;
 use crate::systems::exclusion::{Exclusion, IGNORE, has_no_effect};
 use crate::systems::policy::Policy;
 use crate::systems::vocabulary::{Meaning, find_system, meaning};
-use crate::systems::{SYSTEMS, System};
+use crate::systems::{SYSTEMS, System, find_contradictions};
 use crate::view::{Key, View};
 use crate::wire::TextMap;
 pub use review::{ParseError, Review};
@@ -354,8 +354,7 @@ fn place(
     }
     if let Subject::Pod(pod) = subject {
         warnings.extend(leave_out_hints(pod, &mut intents));
-        let contradictions = SYSTEMS.iter().filter_map(|system| system.contradictions);
-        findings.extend(contradictions.flat_map(|find| find(pod, &intents, view)));
+        findings.extend(find_contradictions(pod, &intents, view));
     }
     let record = match recorded.filter(|_| !keeping.is_empty()) {
         Some(recorded) if policy.record_placement => {
@@ -372,9 +371,7 @@ fn place(
     // A stable sort: within one check, findings keep their order.
     findings.sort_by_key(|finding| finding.reason.stage());
     // Errors of syntax and policy stay errors whatever the watches deliver, so waiting is useless.
-    let is_final = findings
-        .iter()
-        .any(|finding| finding.reason.stage() < crate::placement::reason::Stage::Cluster);
+    let is_final = findings.iter().any(|finding| finding.reason.stage() < Stage::Cluster);
     let decision = conclude(subject, findings, warnings, intents, patch, policy);
     match awaited.into_iter().next() {
         Some(awaited) if !is_final => Decision::Wait { awaited, otherwise: Box::new(decision) },
@@ -386,10 +383,8 @@ fn place(
 fn explain_no_effect(system: &System, kind: Kind, policy: &Policy) -> String {
     if !(system.enabled)(policy) {
         format!("no effect: the policy turns {} off", system.name)
-    } else if [Kind::Pod, Kind::Claim].iter().any(|kind| kind.is_served_by(system)) {
-        format!("no effect on a {}", kind.name())
     } else {
-        "no effect: this release does not serve it yet".to_owned()
+        format!("no effect on a {}", kind.name())
     }
 }
 

@@ -1,11 +1,11 @@
-//! The systems that stowplan serves. This file combines them: the list of systems, the tables that
+//! The systems that stowplan serves. This file combines them: one list for each reader, the tables that
 //! they add to the View, and the definitions of their own objects.
 //!
 //! Each system is a folder. It contains the system's vocabulary, the kinds that it reads and their
 //! tables, its typed request, its intents, its plan, the resources that it writes, and its section
-//! of the policy. A new system needs a folder, one line in [`SYSTEMS`], one field in
-//! [`policy::Policy`], one line in `tables!` for each table, and one line in [`definitions`] for
-//! each kind of its own.
+//! of the policy. A new system needs a folder, one line in [`SYSTEMS`], [`RECONCILERS`] and
+//! [`DIAGNOSTICS`], one field in [`policy::Policy`], one line in `tables!` for each table, and one line in
+//! [`definitions`] for each kind of its own.
 
 pub(crate) mod check;
 pub(crate) mod coschedule;
@@ -33,6 +33,7 @@ use kube::CustomResourceExt as _;
 use serde_json::Value;
 
 use crate::api::rules::Rule;
+use crate::kubernetes::label;
 use crate::placement::claim::Claim;
 use crate::placement::intent::Intent;
 use crate::placement::object::Metadata;
@@ -40,7 +41,7 @@ use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Warning};
 use crate::view::table::ApiObject;
 use crate::view::{
-    Key, Name, Namespaces, Nodes, Object, Resource, Scope, Table, TableType, Usages, View,
+    Key, Namespaces, Nodes, Object, Resource, Scope, Table, TableType, Usages, View,
 };
 use check::installation::Installation;
 use check::{CheckedKind, NodeCheckFn, PodCheckFn};
@@ -64,7 +65,7 @@ use mpi::kinds::service::{ClusterConfigMaps, ClusterServices, EndpointSlices};
 use mpi::kinds::workload::{MpiJobs, MpiSets};
 use plan::Plan;
 use policy::Policy;
-use preview::{Explained, Explanation, PreviewedKind, WholeFn};
+use preview::PreviewedKind;
 use streams::api::{host_pool, streams_job};
 use streams::kinds::companions::Companions;
 use streams::kinds::host_pool::HostPools;
@@ -72,7 +73,14 @@ use streams::kinds::node_marks::NodeMarks;
 use streams::kinds::scaling::{ScalingPods, ScalingSets};
 use streams::kinds::streams_job::StreamsJobs;
 use streams::kinds::streams_pod::StreamsPods;
-use validation::Validation;
+
+// Parts that only one system has. The second system that has one makes a list of it.
+pub(crate) use coschedule::find_pod_owner;
+pub(crate) use katalyst::explain::EXPLANATION;
+pub(crate) use mpi::preview::find_wholes;
+pub(crate) use streams::contradiction::find_contradictions;
+pub(crate) use streams::reconcile::plan as plan_own_kinds;
+pub(crate) use streams::validate::VALIDATIONS;
 
 /// What the controller writes to nodes, and the objects that it creates and no other object owns.
 #[derive(Debug)]
@@ -90,7 +98,16 @@ impl Traces {
     pub const NONE: Self = Self { node_labels: None, taints: &[], objects: &[] };
 }
 
-/// A system: its annotation keys, and its functions for pods, claims and the cluster.
+/// The systems without whose changes pods may be admitted while no controller leads.
+pub(crate) const WITH_CONTROLLER: &[&str] = &[coschedule::NAME];
+
+/// Whether a pod without any of the systems' keys may need a decision, by its labels and owners alone.
+pub(crate) fn may_concern(metadata: &ObjectMeta) -> bool {
+    label(metadata, streams::keys::JOB).is_some() || find_pod_owner(metadata).is_some()
+}
+
+/// A system as the webhook knows it: its annotation keys and marks, and its decisions. The other readers
+/// know it, too.
 #[derive(Debug)]
 pub struct System {
     /// The name in records, plans and metrics.
@@ -101,9 +118,8 @@ pub struct System {
     pub prefixes: &'static [Prefix],
     /// The scheduling gates that it adds and removes.
     pub gates: &'static [Gate],
-    /// Decides about a pod. `None`: this release knows the keys but does not act on them; a pod
-    /// with one of them is admitted with a warning.
-    pub request: Option<fn(&Pod<'_>, &View, &Policy) -> Outcome>,
+    /// Decides about a pod.
+    pub request: fn(&Pod<'_>, &View, &Policy) -> Outcome,
     /// Decides about a PersistentVolumeClaim. `None`: the system does not change claims; a claim
     /// with a key of a system that places pods is admitted with a warning.
     pub claim: Option<fn(&Claim<'_>, &View, &Policy) -> Outcome>,
@@ -114,49 +130,40 @@ pub struct System {
     /// What the controller writes for the system, besides gates. The system decides on pods with a
     /// toleration of its taints.
     pub traces: Traces,
-    /// Whether pods may be admitted without the system's changes while no controller leads.
-    pub(crate) needs_controller: bool,
-    /// Whether a pod without any of the system's keys may need a decision, by its labels and owners
-    /// alone. `None`: never.
-    pub(crate) may_concern: Option<fn(&ObjectMeta) -> bool>,
-    /// The controller of a pod, if it is of a kind that only the system knows.
-    pub(crate) pod_owner: Option<fn(&ObjectMeta) -> Option<PodOwner>>,
-    /// Plans changes of the cluster. `None`: the system makes no changes.
-    pub plan: Option<fn(&View, &Policy, Timestamp) -> Plan>,
-    /// The kinds of objects on which its plan depends.
+    /// The labels, or prefixes that end in a dot, whose pods must be on one node.
+    pub(crate) together: &'static [&'static str],
+    /// Whether the policy enables the system.
+    pub enabled: fn(&Policy) -> bool,
+}
+
+/// A system as the controller knows it.
+#[derive(Debug)]
+pub struct Reconciler {
+    /// The name of the system.
+    pub name: &'static str,
+    /// Plans changes of the cluster.
+    pub plan: fn(&View, &Policy, Timestamp) -> Plan,
+    /// The kinds of objects on which the plan depends.
     pub(crate) reads: &'static [Resource],
-    /// The rules for objects of its own kinds.
-    pub validations: &'static [Validation],
-    /// The kinds of objects that pods wait for until the controller has written their status. The
-    /// command `plan` shows those of its input as the controller would leave them.
-    pub(crate) settled: &'static [Resource],
+}
+
+/// A system as the command line knows it.
+#[derive(Debug)]
+pub(crate) struct Diagnostics {
+    pub(crate) system: &'static System,
     /// The kinds that the command `plan` previews by this system.
-    pub previews: &'static [PreviewedKind],
-    /// Finds what several objects of the input of `plan` are together. `None`: each is for itself.
-    pub(crate) whole: Option<WholeFn>,
-    /// What the command `plan` shows about a pod beside the decision. `None`: nothing.
-    pub(crate) explanation: Option<Explanation>,
+    pub(crate) previews: &'static [PreviewedKind],
     /// The kinds that the command `check` diagnoses by this system.
     pub(crate) checks: &'static [CheckedKind],
     /// What the system adds to the diagnosis of a pod by `check`. `None`: nothing.
     pub(crate) check_pod: Option<PodCheckFn>,
     /// What the system has decided about a node, for `check`. `None`: nothing.
     pub(crate) check_node: Option<NodeCheckFn>,
-    /// What the command `map` shows of the system. `None`: nothing.
-    pub(crate) map: Option<MapFn>,
+    /// What the command `map` shows of the system.
+    pub(crate) map: MapFn,
     /// What the system adds to the diagnosis of the installation.
     pub(crate) installation: Installation,
-    /// The labels, or prefixes that end in a dot, whose pods must be on one node.
-    pub(crate) together: &'static [&'static str],
-    /// Finds what the intents of all systems for a pod contradict, together with other pods. `None`:
-    /// nothing.
-    pub(crate) contradictions: Option<ContradictionFn>,
-    /// Whether the policy enables the system.
-    pub enabled: fn(&Policy) -> bool,
 }
-
-/// Finds what the intents of all systems for a pod contradict.
-pub(crate) type ContradictionFn = fn(&Pod<'_>, &[Intent], &View) -> Vec<Finding>;
 
 /// A kind of objects that create pods, and create a pod again if it is deleted.
 #[derive(Clone, Copy, Debug)]
@@ -229,36 +236,23 @@ pub struct Outcome {
 #[must_use]
 pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
-    for system in SYSTEMS {
-        if let Some(of_system) = system.plan {
-            plan.extend(of_system(view, policy, now));
-        }
+    for reconciler in RECONCILERS {
+        plan.extend((reconciler.plan)(view, policy, now));
     }
     plan
-}
-
-/// Whether a system explains pods by the pods of all namespaces.
-pub(crate) fn explains_by_all_pods(view: &View) -> bool {
-    let mut explanations = SYSTEMS.iter().filter_map(|system| system.explanation.as_ref());
-    explanations.any(|explanation| (explanation.needs_all_pods)(view))
-}
-
-/// What the systems show about a pod of the View beside the decision.
-pub(crate) fn explain(view: &View, policy: &Policy, pod: &Name) -> Explained {
-    let mut all = Explained::default();
-    for explanation in SYSTEMS.iter().filter_map(|system| system.explanation.as_ref()) {
-        if let Some(mut explained) = (explanation.explain)(view, policy, pod) {
-            all.text.push_str(&explained.text);
-            all.waits = all.waits.or(explained.waits);
-            all.fields.append(&mut explained.fields);
-        }
-    }
-    all
 }
 
 /// All systems, in the order in which their findings are reported.
 pub static SYSTEMS: &[System] =
     &[streams::SYSTEM, coschedule::SYSTEM, mpi::SYSTEM, katalyst::SYSTEM];
+
+/// All systems for the controller.
+pub static RECONCILERS: &[Reconciler] =
+    &[streams::RECONCILER, coschedule::RECONCILER, mpi::RECONCILER, katalyst::RECONCILER];
+
+/// All systems for the command line.
+pub(crate) static DIAGNOSTICS: &[Diagnostics] =
+    &[streams::DIAGNOSTICS, coschedule::DIAGNOSTICS, mpi::DIAGNOSTICS, katalyst::DIAGNOSTICS];
 
 /// Lists the tables of the View. Those of pods come last, because their watches read the most
 /// objects.
@@ -370,6 +364,7 @@ mod tests {
     use super::streams::resources::{HOST_POOL, STREAMS_JOB};
     use super::*;
     use crate::api;
+    use crate::view::Name;
     use crate::view::resource::{NODE, POD};
 
     #[test]

@@ -20,11 +20,11 @@ pub mod check {
     //! See `src/cli/check/installation.rs`.
     pub use crate::cli::check::installation::rights::{Right, of_account};
 
-    use crate::systems::SYSTEMS;
+    use crate::systems::DIAGNOSTICS;
 
     /// What the match conditions of the webhook for pods name, if the policy is the default one.
     pub fn sent_by() -> impl Iterator<Item = &'static str> {
-        SYSTEMS.iter().flat_map(|system| system.installation.sent_by).copied()
+        DIAGNOSTICS.iter().flat_map(|system| system.installation.sent_by).copied()
     }
 }
 
@@ -50,17 +50,17 @@ pub mod simulation {
 
 pub mod systems {
     //! See `src/systems.rs`.
-    pub use crate::systems::{SYSTEMS, TABLES, object, plan, policy, project, view};
+    pub use crate::systems::{RECONCILERS, SYSTEMS, TABLES, object, plan, policy, project, view};
 
-    use serde_json::{Map, Value};
+    use serde_json::Value;
 
     use crate::view::{Name, View};
 
     /// What the systems show about a pod of the View, beside the decision.
     #[must_use]
     pub fn explain(view: &View, policy: &policy::Policy, pod: &Name) -> Value {
-        let fields: Map<String, Value> = crate::systems::explain(view, policy, pod).fields;
-        fields.into()
+        let explained = (crate::systems::EXPLANATION.explain)(view, policy, pod);
+        explained.unwrap_or_default().fields.into()
     }
 
     pub mod coschedule {

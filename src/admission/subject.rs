@@ -33,7 +33,7 @@ impl Kind {
     /// Whether `system` places objects of this kind.
     pub(super) fn is_served_by(self, system: &System) -> bool {
         match self {
-            Self::Pod => system.request.is_some(),
+            Self::Pod => true,
             Self::Claim => system.claim.is_some(),
         }
     }
@@ -86,7 +86,7 @@ impl<'a> Subject<'a> {
     /// Asks `system` for the placement of the object; `None` if it does not place this kind.
     pub(super) fn ask(&self, system: &System, view: &View, policy: &Policy) -> Option<Outcome> {
         match self {
-            Self::Pod(pod) => system.request.map(|request| request(pod, view, policy)),
+            Self::Pod(pod) => Some((system.request)(pod, view, policy)),
             Self::Claim(claim) => system.claim.map(|request| request(claim, view, policy)),
         }
     }

@@ -1,7 +1,7 @@
 //! Validates stowplan's own objects when they are created or changed, so that an object that cannot be
 //! served fails where it is written, with every reason.
 //!
-//! Each system brings the rules for its own kinds (`System::validations`). Only what is certain is
+//! Each system brings the rules for its own kinds ([`VALIDATIONS`]). Only what is certain is
 //! refused. What may change by itself, such as a pool whose hosts do not exist yet, shows in the object's
 //! status.
 
@@ -13,7 +13,7 @@ use super::review::{ParseError, Review, brief};
 use super::{Admission, Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
 use crate::policy::OnInvalid;
-use crate::systems;
+use crate::systems::VALIDATIONS;
 use crate::systems::policy::Policy;
 use crate::systems::validation::{Incoming, Validation, Verdict};
 use crate::view::{Name, View};
@@ -25,7 +25,7 @@ pub(crate) fn concerns(review: &Review<'_>) -> bool {
 }
 
 fn validation(review: &Review<'_>) -> Option<&'static Validation> {
-    systems::SYSTEMS.iter().flat_map(|system| system.validations).find(|validation| {
+    VALIDATIONS.iter().find(|validation| {
         review.request.changes(validation.resource.group, validation.resource.plural)
     })
 }

@@ -29,7 +29,7 @@ use super::page::Painter;
 use super::plan::settle;
 use super::progress::Progress;
 use super::{input, parse_duration, print_notice};
-use crate::systems::SYSTEMS;
+use crate::systems::DIAGNOSTICS;
 use crate::systems::check::{CheckedKind, Cluster, Context, Diagnosis, PodChecks};
 use crate::systems::policy::Policy;
 use crate::view::Name;
@@ -204,7 +204,7 @@ impl Kind {
 
 /// The kinds that the systems diagnose.
 fn checked_kinds() -> impl Iterator<Item = &'static CheckedKind> {
-    SYSTEMS.iter().flat_map(|system| system.checks)
+    DIAGNOSTICS.iter().flat_map(|system| system.checks)
 }
 
 impl FromStr for Asked {

@@ -73,7 +73,7 @@ async fn read_for_plan(
     if explanation {
         lists.add_explaining_kinds(&mut view).await?;
     }
-    let explains = explanation && systems::explains_by_all_pods(&view);
+    let explains = explanation && (systems::EXPLANATION.needs_all_pods)(&view);
     if with_pods || explains {
         progress.step("reading all pods");
         let without = match with_pods {
@@ -166,7 +166,7 @@ async fn list_for_check(access: &Access, part: &Part<'_>) -> anyhow::Result<Live
         let without = "those without pods are not diagnosed";
         further.extend(lists.list_documents(resource, plural, without).await?);
     }
-    let with_all_pods = part.with_all_pods || systems::explains_by_all_pods(&cluster.view);
+    let with_all_pods = part.with_all_pods || (systems::EXPLANATION.needs_all_pods)(&cluster.view);
     let without = match with_all_pods && !part.all {
         true => "the capacity that pods leave on nodes is not known",
         false => "no pod is diagnosed",

@@ -22,6 +22,7 @@ use super::page::Painter;
 use super::report::{self, Planned};
 use super::{print_notice, yaml};
 use crate::admission::Decision;
+use crate::systems::find_wholes;
 use crate::systems::preview::{NO_CLUSTER, Whole};
 use patch::apply_patches;
 use planner::Planner;
@@ -183,7 +184,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     for entry in &mut entries {
         planned.extend(planner.decide(entry, &mut view, &mut others));
     }
-    let wholes = planner.find_wholes(&view);
+    let wholes = find_wholes(&view, planner.policy, planner.now, &planner.creators);
     planner.problems.into_result()?;
     print_planned(arguments.output, &documents, planned, &wholes, others)
 }

@@ -32,7 +32,7 @@ use crate::policy::Repair;
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::vocabulary::{Meaning, meaning};
-use crate::systems::{PodOwner, SYSTEMS, System};
+use crate::systems::{PodOwner, WITH_CONTROLLER, find_pod_owner, may_concern};
 use crate::view::resource::POD;
 use crate::view::{Identity, Name, View};
 use rounds::Rounds;
@@ -111,7 +111,7 @@ impl Report {
         }
         let identity = Identity::from(&pod.metadata);
         let is_replaceable = is_replaceable(pod) && !is_recorded;
-        let fragile_owner = find_owner(pod).filter(|owner| owner.fails_with_pod);
+        let fragile_owner = find_pod_owner(&pod.metadata).filter(|owner| owner.fails_with_pod);
         match pods.get_mut(&name).filter(|seen| seen.identity.uid == identity.uid) {
             Some(seen) => {
                 seen.is_replaceable = is_replaceable && !seen.is_refused;
@@ -275,22 +275,16 @@ fn may_lack_placement(pod: &Pod) -> Option<bool> {
     let has_key = annotations.is_some_and(|annotations| {
         annotations.keys().any(|key| matches!(meaning(key), Meaning::Known(_)))
     });
-    let concerns = |system: &System| system.may_concern.is_some_and(|concerns| concerns(metadata));
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let is_active =
         metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"));
-    let is_concerned = has_record || has_key || SYSTEMS.iter().any(concerns);
+    let is_concerned = has_record || has_key || may_concern(metadata);
     (is_active && is_concerned).then_some(has_record)
 }
 
 fn is_replaceable(pod: &Pod) -> bool {
     let unbound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
-    unbound && (find_owner(pod).is_some() || is_created_again(&pod.metadata))
-}
-
-/// Finds the owner of a pod, if it is of a kind that a system knows.
-fn find_owner(pod: &Pod) -> Option<PodOwner> {
-    SYSTEMS.iter().find_map(|system| (system.pod_owner?)(&pod.metadata))
+    unbound && (find_pod_owner(&pod.metadata).is_some() || is_created_again(&pod.metadata))
 }
 
 /// How a pod without a record was admitted. The webhook may have been unavailable, or a condition
@@ -316,11 +310,8 @@ fn missing(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option
             Some((format!("{}, which would refuse it: {first}", passed_by(policy)), false))
         }
         Lack::Changes(intents) => {
-            // The webhook may have known of no controller that would do its part.
-            let needs_controller = intents.iter().all(|intent| {
-                let mut systems = SYSTEMS.iter().filter(|system| system.needs_controller);
-                systems.any(|system| system.name == intent.system)
-            });
+            let needs_controller =
+                intents.iter().all(|intent| WITH_CONTROLLER.contains(&intent.system));
             let mut changes = intents.iter().map(|intent| intent.change.to_string());
             let first = changes.next()?;
             let more = changes.count();

@@ -34,7 +34,7 @@ pub(crate) mod volumes;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Gate, PodOwner, System, Traces};
+use super::{Diagnostics, Gate, PodOwner, Reconciler, System, Traces};
 use crate::view::Owner;
 use crate::view::resource::{NAMESPACE, NODE, POD, STATEFUL_SET};
 use resources::{CLAIM, PIPELINE, PIPELINE_RUN, STORAGE_CLASS, TASK, TASK_RUN, VOLUME};
@@ -49,14 +49,18 @@ pub(crate) const SYSTEM: System = System {
         until: "its placeholder has a node",
         remedy: |_| "see the placeholder, below; stowplan's controller lifts the gate".to_owned(),
     }],
-    request: Some(member::request),
+    request: member::request,
     claim: Some(claims::request),
     concerns: Some(owner::concerns),
     traces: Traces { objects: &[(STATEFUL_SET, keys::PLACEHOLDER)], ..Traces::NONE },
-    needs_controller: true,
-    may_concern: Some(|metadata| owner_of_pod(metadata).is_some()),
-    pod_owner: Some(owner_of_pod),
-    plan: Some(reconcile::plan),
+    together: &[keys::MEMBER],
+    enabled: |policy| policy.coschedule.enabled,
+};
+
+/// The system for the controller.
+pub(crate) const RECONCILER: Reconciler = Reconciler {
+    name: NAME,
+    plan: reconcile::plan,
     reads: &[
         NODE,
         NAMESPACE,
@@ -70,25 +74,23 @@ pub(crate) const SYSTEM: System = System {
         VOLUME,
         STORAGE_CLASS,
     ],
-    validations: &[],
-    settled: &[],
+};
+
+/// The system for the command line.
+pub(crate) const DIAGNOSTICS: Diagnostics = Diagnostics {
+    system: &SYSTEM,
     previews: preview::KINDS,
-    whole: None,
-    explanation: None,
     checks: check::KINDS,
     check_pod: Some(check::check_pod),
     check_node: None,
-    map: Some(map::map),
+    map: map::map,
     installation: installation::INSTALLATION,
-    together: &[keys::MEMBER],
-    contradictions: None,
-    enabled: |policy| policy.coschedule.enabled,
 };
 
-const NAME: &str = "coschedule";
+pub(crate) const NAME: &str = "coschedule";
 
 /// Finds the TaskRun of a pod. Such a pod has none of stowplan's keys, but can belong to a group.
-fn owner_of_pod(metadata: &ObjectMeta) -> Option<PodOwner> {
+pub(crate) fn find_pod_owner(metadata: &ObjectMeta) -> Option<PodOwner> {
     let kind = TASK_RUN.kind;
     Owner::of_tekton(metadata, kind).map(|_| PodOwner { kind, fails_with_pod: true })
 }

@@ -2,14 +2,14 @@
 //!
 //! In a large cluster most changes concern one system or none: a pod of a service starts, a TaskRun
 //! ends. A system that planned nothing plans nothing again while the kinds that it declares
-//! ([`System::reads`]) show the same: plans are pure. A system that planned something always plans
+//! ([`Reconciler::reads`]) show the same: plans are pure. A system that planned something always plans
 //! again, because its actions have the versions of objects, and these are not compared.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::plan::Plan;
 use super::policy::Policy;
-use super::{SYSTEMS, System};
+use super::{RECONCILERS, Reconciler};
 use crate::view::View;
 
 /// A system plans at least this often, in case that a clock was set.
@@ -42,15 +42,14 @@ impl Idle {
             self.policy = policy.clone();
             self.systems.clear();
         }
-        self.systems.resize_with(SYSTEMS.len(), || None);
+        self.systems.resize_with(RECONCILERS.len(), || None);
         let mut all = Plan::default();
-        for (system, rest) in SYSTEMS.iter().zip(&mut self.systems) {
-            let Some(of_system) = system.plan else { continue };
+        for (system, rest) in RECONCILERS.iter().zip(&mut self.systems) {
             if let Some(rest) = rest.as_ref().filter(|rest| rest.lasts(system, view, now)) {
                 rest.until.into_iter().for_each(|until| all.recheck_by(until));
                 continue;
             }
-            let (plan, revision) = (of_system(view, policy, now), view.revision(system.reads));
+            let (plan, revision) = ((system.plan)(view, policy, now), view.revision(system.reads));
             let until = plan.recheck_at;
             *rest = plan.actions.is_empty().then_some(Rest { since: now, until, revision });
             all.extend(plan);
@@ -61,7 +60,7 @@ impl Idle {
 
 impl Rest {
     /// Returns whether there is still nothing to do for the system.
-    fn lasts(&self, system: &System, view: &View, now: Timestamp) -> bool {
+    fn lasts(&self, system: &Reconciler, view: &View, now: Timestamp) -> bool {
         let age = now.duration_since(self.since);
         !age.is_negative()
             && age < LONGEST
@@ -117,13 +116,13 @@ mod tests {
         fn new() -> Self {
             Self {
                 whole: systems::view(),
-                of_systems: SYSTEMS.iter().map(|_| systems::view()).collect(),
+                of_systems: RECONCILERS.iter().map(|_| systems::view()).collect(),
             }
         }
 
         /// The Views with a kind.
         fn with(&mut self, kind: &Resource) -> impl Iterator<Item = &mut View> {
-            let of_systems = SYSTEMS.iter().zip(&mut self.of_systems);
+            let of_systems = RECONCILERS.iter().zip(&mut self.of_systems);
             let with = of_systems.filter(|(system, _)| system.reads.contains(kind));
             std::iter::once(&mut self.whole).chain(with.map(|(_, view)| view))
         }
@@ -224,22 +223,21 @@ mod tests {
                 let whole = systems::plan(&views.whole, &policy, time(now));
                 let plan = idle.plan(&views.whole, &policy, time(now));
                 prop_assert_eq!(format!("{plan:?}"), format!("{whole:?}"));
-                for (system, own) in SYSTEMS.iter().zip(&views.of_systems) {
-                    let [whole, plan] = [&views.whole, own]
-                        .map(|view| system.plan.map(|plan| plan(view, &policy, time(now))));
+                for (system, own) in RECONCILERS.iter().zip(&views.of_systems) {
+                    let [whole, plan] =
+                        [&views.whole, own].map(|view| (system.plan)(view, &policy, time(now)));
                     prop_assert_eq!(format!("{plan:?}"), format!("{whole:?}"), "{}", system.name);
                 }
             }
         }
     }
 
-    /// Whether each system that plans was idle in the last plan, and is still.
+    /// Whether each system was idle in the last plan, and is still.
     fn idle_systems(idle: &Idle, view: &View, now: Timestamp) -> Vec<bool> {
-        let plans = SYSTEMS.iter().zip(&idle.systems).filter(|(system, _)| system.plan.is_some());
-        let lasts = |system, rest: &Option<Rest>| {
+        let lasts = |(system, rest): (_, &Option<Rest>)| {
             rest.as_ref().is_some_and(|rest| rest.lasts(system, view, now))
         };
-        plans.map(|(system, rest)| lasts(system, rest)).collect()
+        RECONCILERS.iter().zip(&idle.systems).map(lasts).collect()
     }
 
     #[test]

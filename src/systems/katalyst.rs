@@ -14,7 +14,7 @@
 //! 5. [`explain`] shows the NUMA nodes for the command `plan`, and [`check`] diagnoses pods and nodes.
 
 mod check;
-mod explain;
+pub(crate) mod explain;
 mod feasibility;
 mod installation;
 pub(crate) mod keys;
@@ -28,7 +28,7 @@ mod reconcile;
 mod resources;
 mod selector;
 
-use super::{Gate, Prefix, System, Traces};
+use super::{Diagnostics, Gate, Prefix, Reconciler, System, Traces};
 use crate::view::resource::{NAMESPACE, NODE, POD};
 use policy::KatalystMode;
 use resources::CUSTOM_NODE_RESOURCE;
@@ -38,33 +38,35 @@ const NAME: &str = "katalyst";
 /// The system.
 pub(crate) const SYSTEM: System = System {
     name: NAME,
-    keys: &[keys::AFFINITY, keys::ANTI_AFFINITY],
+    keys: keys::ANNOTATIONS,
     prefixes: &[Prefix::own(keys::PREFIX)],
     gates: &[Gate {
         name: keys::GATE,
         until: "a NUMA node is feasible for it",
         remedy: |_| "see its events, and the pods on the NUMA nodes: stowplan map".to_owned(),
     }],
-    request: Some(member::request),
+    request: member::request,
     claim: None,
     concerns: None,
     traces: Traces { node_labels: Some(keys::NUMA_ZONES), taints: &[], objects: &[] },
-    needs_controller: false,
-    may_concern: None,
-    pod_owner: None,
-    plan: Some(reconcile::plan),
+    together: &[],
+    enabled: |policy| policy.katalyst.mode != KatalystMode::Disabled,
+};
+
+/// The system for the controller.
+pub(crate) const RECONCILER: Reconciler = Reconciler {
+    name: NAME,
+    plan: reconcile::plan,
     reads: &[NODE, NAMESPACE, POD, CUSTOM_NODE_RESOURCE],
-    validations: &[],
-    settled: &[],
+};
+
+/// The system for the command line.
+pub(crate) const DIAGNOSTICS: Diagnostics = Diagnostics {
+    system: &SYSTEM,
     previews: &[],
-    whole: None,
-    explanation: Some(explain::EXPLANATION),
     checks: &[],
     check_pod: Some(check::check_pod),
     check_node: Some(check::check_node),
-    map: Some(map::map),
+    map: map::map,
     installation: installation::INSTALLATION,
-    together: &[],
-    contradictions: None,
-    enabled: |policy| policy.katalyst.mode != KatalystMode::Disabled,
 };

@@ -21,7 +21,7 @@ pub(crate) mod kinds;
 mod map;
 mod member;
 pub(crate) mod policy;
-mod preview;
+pub(crate) mod preview;
 mod reconcile;
 pub(crate) mod request;
 mod resources;
@@ -29,7 +29,7 @@ mod server;
 
 use super::check::installation::Installation;
 use super::check::words::check_command;
-use super::{Gate, Prefix, System, Traces};
+use super::{Diagnostics, Gate, Prefix, Reconciler, System, Traces};
 use crate::view::resource::{NAMESPACE, NODE, POD, STATEFUL_SET};
 use resources::{CONFIG_MAP, ENDPOINT_SLICE, JOB, SERVICE};
 
@@ -45,31 +45,28 @@ pub(crate) const SYSTEM: System = System {
         until: "all workers of its MPI cluster are Ready and have DNS names",
         remedy: |pod| format!("see the workers: {}", check_command("mpi", keys::CLUSTER, pod)),
     }],
-    request: Some(member::request),
+    request: member::request,
     claim: None,
     concerns: None,
     traces: Traces::NONE,
-    needs_controller: false,
-    may_concern: None,
-    pod_owner: None,
-    plan: Some(reconcile::plan),
+    together: &[],
+    enabled: |policy| policy.mpi.enabled,
+};
+
+/// The system for the controller.
+pub(crate) const RECONCILER: Reconciler = Reconciler {
+    name: NAME,
+    plan: reconcile::plan,
     reads: &[NODE, NAMESPACE, POD, STATEFUL_SET, JOB, SERVICE, CONFIG_MAP, ENDPOINT_SLICE],
-    validations: &[],
-    settled: &[],
+};
+
+/// The system for the command line.
+pub(crate) const DIAGNOSTICS: Diagnostics = Diagnostics {
+    system: &SYSTEM,
     previews: &[],
-    whole: Some(preview::wholes),
-    explanation: None,
     checks: check::KINDS,
     check_pod: None,
     check_node: None,
-    map: Some(map::map),
-    installation: Installation {
-        sent_by: &["'mpi.stowplan.dev/'"],
-        trial: &[],
-        settings: None,
-        check: None,
-    },
-    together: &[],
-    contradictions: None,
-    enabled: |policy| policy.mpi.enabled,
+    map: map::map,
+    installation: Installation { sent_by: &["'mpi.stowplan.dev/'"], ..Installation::NONE },
 };

@@ -20,7 +20,7 @@ pub(crate) const ASSUMED_UID: &str = "assumed UID of ";
 
 /// A kind of objects that a system previews.
 #[derive(Debug)]
-pub struct PreviewedKind {
+pub(crate) struct PreviewedKind {
     /// The kind; objects of every version are previewed.
     pub resource: Resource,
     /// Adds to an object from a file the fields that the API server would set at its creation,
@@ -35,7 +35,7 @@ pub struct PreviewedKind {
 
 /// The inputs for completing an object from a file. Its name is set already.
 #[derive(Clone, Copy, Debug)]
-pub struct Completion<'d> {
+pub(crate) struct Completion<'d> {
     /// Identifies the object among all objects of the input.
     pub position: &'d str,
     /// The time of its creation.
@@ -44,7 +44,7 @@ pub struct Completion<'d> {
 
 /// The object to be previewed.
 #[derive(Clone, Copy, Debug)]
-pub struct Given<'d> {
+pub(crate) struct Given<'d> {
     /// Its namespace, and its name in the View.
     pub name: &'d Name,
     /// The object as written in the file, with `apiVersion` and `kind`.
@@ -75,12 +75,11 @@ pub(crate) struct Whole {
     pub text: Vec<String>,
 }
 
-/// Finds what the objects of the input, which the View has, are together.
-pub(crate) type WholeFn = fn(&View, &Policy, Timestamp, &[(Resource, Name)]) -> Vec<Whole>;
-
 /// What a system shows about pods, beside the decision.
 #[derive(Debug)]
 pub(crate) struct Explanation {
+    /// The annotation keys of the pods that it is about.
+    pub(crate) keys: &'static [&'static str],
     /// Whether it depends on the pods of all namespaces.
     pub(crate) needs_all_pods: fn(&View) -> bool,
     /// Explains a pod of the View. `None`: there is nothing to show.
@@ -113,7 +112,7 @@ pub(crate) type Decide<'d> = &'d mut dyn FnMut(&Resource, &Value, &View) -> Resu
 
 /// The parts of a decision that previews use.
 #[derive(Clone, Debug)]
-pub struct Decided {
+pub(crate) struct Decided {
     /// The index among all decisions of this preview.
     pub number: usize,
     pub verdict: Verdict,
@@ -127,7 +126,7 @@ pub struct Decided {
 
 /// The result of a decision.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// No system concerns the object.
     Passed,
     /// The object is admitted without changes.
@@ -140,7 +139,7 @@ pub enum Verdict {
 
 /// The preview of one object.
 #[derive(Clone, Debug, Default)]
-pub struct Preview {
+pub(crate) struct Preview {
     /// The decision that represents the object, by [`Decided::number`]. `None`: there was no
     /// decision.
     pub decision: Option<usize>,

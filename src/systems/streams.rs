@@ -15,7 +15,7 @@
 pub mod api;
 mod check;
 mod constraints;
-mod contradiction;
+pub(crate) mod contradiction;
 pub(crate) mod guard;
 mod hostnames;
 pub(crate) mod job;
@@ -32,13 +32,12 @@ pub(crate) mod request;
 pub(crate) mod resolve;
 pub(crate) mod resources;
 pub(crate) mod token;
-mod validate;
+pub(crate) mod validate;
 pub(crate) mod witness;
 
 use super::check::installation::Installation;
 use super::check::words::check_command;
-use super::{Gate, Outcome, Prefix, System, Traces};
-use crate::kubernetes::label;
+use super::{Diagnostics, Gate, Outcome, Prefix, Reconciler, System, Traces};
 use crate::placement::intent::{Change, Intent};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, escape, quoted, shorten};
@@ -66,7 +65,7 @@ pub(crate) const SYSTEM: System = System {
             format!("see the conditions of the job: {}", check_command("job", keys::JOB, pod))
         },
     }],
-    request: Some(place_pod),
+    request: place_pod,
     claim: None,
     concerns: Some(job::concerns),
     traces: Traces {
@@ -74,29 +73,30 @@ pub(crate) const SYSTEM: System = System {
         taints: &keys::EXCLUSIVE_TAINTS,
         objects: &[(STATEFUL_SET, keys::SCALING)],
     },
-    needs_controller: false,
-    may_concern: Some(|metadata| label(metadata, keys::JOB).is_some()),
-    pod_owner: None,
-    plan: Some(reconcile::plan),
+    together: &[keys::COLOCATION_LABEL_PREFIX, keys::GROUP],
+    enabled: |policy| policy.streams.enabled,
+};
+
+/// The system for the controller.
+pub(crate) const RECONCILER: Reconciler = Reconciler {
+    name: NAME,
+    plan: reconcile::plan,
     reads: &[NODE, NAMESPACE, POD, STATEFUL_SET, HOST_POOL, STREAMS_JOB],
-    validations: validate::KINDS,
-    settled: &[HOST_POOL, STREAMS_JOB],
+};
+
+/// The system for the command line.
+pub(crate) const DIAGNOSTICS: Diagnostics = Diagnostics {
+    system: &SYSTEM,
     previews: preview::KINDS,
-    whole: None,
-    explanation: None,
     checks: check::KINDS,
     check_pod: Some(check::check_pod),
     check_node: Some(check::check_node),
-    map: Some(map::map),
+    map: map::map,
     installation: Installation {
         sent_by: &["'streams.ibm.com/'", "'streams.ibm.com/job'", "'stowplan.dev/'"],
         trial: &[(keys::HOST_EXLOCATION, "stowplan-check")],
-        settings: None,
-        check: None,
+        ..Installation::NONE
     },
-    together: &[keys::COLOCATION_LABEL_PREFIX, keys::GROUP],
-    contradictions: Some(contradiction::find),
-    enabled: |policy| policy.streams.enabled,
 };
 
 const NAME: &str = "streams";

@@ -7,7 +7,7 @@ use crate::view::{Name, View};
 
 /// The rules for one kind.
 #[derive(Debug)]
-pub struct Validation {
+pub(crate) struct Validation {
     /// The kind.
     pub resource: Resource,
     /// The reason of the refusal if an object does not decode.
@@ -21,7 +21,7 @@ pub struct Validation {
 
 /// What the rules say about an object.
 #[derive(Debug, Default)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// Every rule that the object breaks, the most important first.
     pub findings: Vec<Finding>,
     /// What its author should know if it breaks none.
@@ -36,7 +36,7 @@ impl From<Vec<Finding>> for Verdict {
 
 /// An object that is created or changed.
 #[derive(Clone, Copy, Debug)]
-pub struct Incoming<'o> {
+pub(crate) struct Incoming<'o> {
     /// Its namespace and name; the name is empty if the API server generates it later.
     pub name: &'o Name,
     /// The object as JSON.

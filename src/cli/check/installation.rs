@@ -28,7 +28,7 @@ use crate::cli::live::Access;
 use crate::cli::page::Painter;
 use crate::cli::progress::Progress;
 use crate::cli::{block_on, print, print_notice};
-use crate::systems::SYSTEMS;
+use crate::systems::DIAGNOSTICS;
 use crate::systems::check::installation::{Installed, Item, State};
 use facts::Facts;
 use read::Asked;
@@ -121,13 +121,14 @@ fn diagnose(facts: &Facts) -> Report {
     items.extend(processes::check_versions(facts));
     items.extend(definitions::check(facts));
     items.extend(processes::check_controller(facts));
-    for system in SYSTEMS {
-        let Some(check) = system.installation.check else { continue };
-        let unread = match facts.settings.get(system.name) {
+    for diagnostics in DIAGNOSTICS {
+        let Some(check) = diagnostics.installation.check else { continue };
+        let read = facts.settings.get(diagnostics.system.name);
+        let unread = match read {
             Some(Err(unread)) => Some(unread.to_string()),
             _ => None,
         };
-        let settings = facts.settings.get(system.name).and_then(|read| read.as_ref().ok());
+        let settings = read.and_then(|read| read.as_ref().ok());
         let installed = Installed {
             definitions: facts.definitions.as_deref().ok(),
             settings: match &unread {

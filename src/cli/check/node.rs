@@ -1,7 +1,7 @@
 //! Why a node takes no pods of stowplan, and what stowplan has decided about it.
 
 use crate::kubernetes::{is_finished, node_name};
-use crate::systems::SYSTEMS;
+use crate::systems::DIAGNOSTICS;
 use crate::systems::check::words::{counted, node_remedy};
 use crate::systems::check::{Context, Diagnosis};
 use crate::systems::fit::{self, PodNeeds, Question};
@@ -18,7 +18,7 @@ pub(super) fn diagnose(context: &Context<'_>, name: &str) -> Option<Diagnosis> {
     let on_node = cluster.pods.iter().filter(|pod| node_name(pod) == Some(name));
     let running = on_node.filter(|pod| !is_finished(pod)).count();
     diagnosis.placed.push(format!("{} of what was read", counted(running, "pod")));
-    let checks = SYSTEMS.iter().filter_map(|system| system.check_node);
+    let checks = DIAGNOSTICS.iter().filter_map(|system| system.check_node);
     let mut tolerations = Vec::new();
     for report in checks.map(|check| check(context, name)) {
         diagnosis.decided.extend(report.decided);

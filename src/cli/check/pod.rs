@@ -13,7 +13,6 @@ use crate::kubernetes::{
 use crate::placement::affinity::bound_to;
 use crate::placement::reason::Stage;
 use crate::placement::record;
-use crate::systems::SYSTEMS;
 use crate::systems::check::closed::{Closed, explain};
 use crate::systems::check::cluster::first_obstacle;
 use crate::systems::check::words::{counted, nodes, of_pod, some};
@@ -21,6 +20,7 @@ use crate::systems::check::{Context, Diagnosis, PodChecks, PodReport, gates};
 use crate::systems::exclusion::{Exclusion, IGNORE};
 use crate::systems::fit::{self, Check, Obstacle, PodNeeds, Question};
 use crate::systems::vocabulary::{Meaning, meaning};
+use crate::systems::{DIAGNOSTICS, SYSTEMS};
 use crate::view::{Name, Owner};
 
 /// The diagnosis of pods, for the systems.
@@ -41,7 +41,7 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnos
 
 /// `with_changes`: whether to report what the webhook would change in the pod.
 fn diagnose_as(context: &Context<'_>, name: &Name, pod: &Pod, with_changes: bool) -> Diagnosis {
-    let checks = SYSTEMS.iter().filter_map(|system| system.check_pod);
+    let checks = DIAGNOSTICS.iter().filter_map(|system| system.check_pod);
     let mut reports: Vec<PodReport> = checks.map(|check| check(context, name, pod)).collect();
     let mut diagnosis = Diagnosis {
         asked: asked(pod),

@@ -13,7 +13,7 @@ use crate::api::rules::{Holds, PATTERNS, Rule};
 use crate::cli::input::{Item, describe};
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::policy::suggest;
-use crate::systems::{self, SYSTEMS};
+use crate::systems::{self, VALIDATIONS};
 
 /// The fields at the top of every object, which a definition need not list.
 const OF_EVERY_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -57,9 +57,8 @@ impl Definition {
     /// Finds the definition of an object, if its kind is one of stowplan's.
     pub(super) fn find(item: &Item<'_>) -> Option<Self> {
         let schema = find_schema(&item.version, &item.kind)?;
-        let mut validations = SYSTEMS.iter().flat_map(|system| system.validations);
-        let malformed = validations.find(|of| of.resource.kind == item.kind)?.unreadable;
-        Some(Self { schema, malformed, name: item.kind.to_lowercase() })
+        let validation = VALIDATIONS.iter().find(|of| of.resource.kind == item.kind)?;
+        Some(Self { schema, malformed: validation.unreadable, name: item.kind.to_lowercase() })
     }
 
     /// Returns a finding for each unknown field of an object, and for each rule of the definition

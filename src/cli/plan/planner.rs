@@ -20,8 +20,8 @@ use crate::cli::template;
 use crate::placement::reason;
 use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::policy::Policy;
-use crate::systems::preview::{Completion, Decided, Given, Preview, PreviewedKind, Verdict, Whole};
-use crate::systems::{self, SYSTEMS};
+use crate::systems::preview::{Completion, Decided, Given, Preview, PreviewedKind, Verdict};
+use crate::systems::{self, DIAGNOSTICS};
 use crate::text::quoted;
 use crate::view::resource::{NODE, POD, Resource};
 use crate::view::{Name, View};
@@ -52,8 +52,7 @@ impl Entry<'_> {
         self.templates().iter().any(|pointer| {
             let annotations = self.item.value.pointer(&format!("{pointer}/metadata/annotations"));
             let Some(annotations) = annotations.and_then(Value::as_object) else { return false };
-            let mut explaining = SYSTEMS.iter().filter(|system| system.explanation.is_some());
-            explaining.any(|system| system.keys.iter().any(|key| annotations.contains_key(*key)))
+            systems::EXPLANATION.keys.iter().any(|key| annotations.contains_key(*key))
         })
     }
 
@@ -430,7 +429,7 @@ impl Planner<'_> {
     /// adds them to the View. Returns those that have keys; a problem is recorded.
     fn plan_claims<'d>(&mut self, entry: &Entry<'d>, view: &mut View) -> Vec<Planned<'d>> {
         let namespace = self.namespace_of(&entry.item);
-        let mut kinds = SYSTEMS.iter().flat_map(|system| system.previews);
+        let mut kinds = DIAGNOSTICS.iter().flat_map(|system| system.previews);
         let Some(kind) = kinds.find(|kind| kind.resource.kind == template::CLAIM) else {
             return Vec::new();
         };
@@ -534,7 +533,8 @@ impl Planner<'_> {
             if let (true, Ok(Some(pod))) = (is_patched, systems::object(pod)) {
                 let name = pod.name().clone();
                 view.apply(pod);
-                let explained = systems::explain(view, self.policy, &name);
+                let explained = (systems::EXPLANATION.explain)(view, self.policy, &name);
+                let explained = explained.unwrap_or_default();
                 preview.text += &explained.text;
                 preview.waits = explained.waits;
                 preview.fields.extend(explained.fields);
@@ -559,12 +559,6 @@ impl Planner<'_> {
             self.creators.push((*object.resource(), object.name().clone()));
             view.apply(object);
         }
-    }
-
-    /// What several objects of the input are together.
-    pub(super) fn find_wholes(&self, view: &View) -> Vec<Whole> {
-        let finders = SYSTEMS.iter().filter_map(|system| system.whole);
-        finders.flat_map(|find| find(view, self.policy, self.now, &self.creators)).collect()
     }
 
     /// What is not known and could change the decision.
@@ -611,7 +605,7 @@ fn read_by_decisions(item: &Item<'_>) -> Option<&'static Resource> {
 
 /// The kind of `item`, if a system previews it.
 fn find_preview(item: &Item<'_>) -> Option<&'static PreviewedKind> {
-    let mut kinds = SYSTEMS.iter().flat_map(|system| system.previews);
+    let mut kinds = DIAGNOSTICS.iter().flat_map(|system| system.previews);
     kinds.find(|kind| is_of(item, &kind.resource))
 }
 

@@ -9,11 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::definition;
 use crate::simulation::{CONTROLLER, CONTROLLER_ALONE, Event, Id, Outcome, Simulation};
-use crate::systems::SYSTEMS;
-use crate::systems::plan::Plan;
 use crate::systems::policy::Policy;
 use crate::systems::preview::ASSUMED_UID;
-use crate::view::View;
+use crate::systems::{VALIDATIONS, plan_own_kinds};
 use crate::view::resource::{NODE, POD};
 
 /// The most plans that are carried out. A pool needs one for each kind of write.
@@ -25,8 +23,8 @@ const HORIZON: SignedDuration = SignedDuration::from_secs(10);
 
 /// Whether the controller writes the status of objects of this kind before pods can use them.
 pub(super) fn is_settled(version: &str, kind: &str) -> bool {
-    let mut settled = SYSTEMS.iter().flat_map(|system| system.settled);
-    settled.any(|resource| resource.kind == kind && resource.api_version() == version)
+    let mut own = VALIDATIONS.iter().map(|of| &of.resource);
+    own.any(|resource| resource.kind == kind && resource.api_version() == version)
 }
 
 /// An object of the input as the API server would send it to the webhook.
@@ -89,7 +87,7 @@ impl Default for Stage {
     /// An empty cluster, with a policy and a time that [`Stage::begin`] replaces.
     fn default() -> Self {
         let simulation = Simulation::new(Policy::default(), Timestamp::UNIX_EPOCH);
-        let mut simulation = simulation.with_planner(plan_settled);
+        let mut simulation = simulation.with_planner(plan_own_kinds);
         simulation.store.set_uids(|id, _| assume_uid(id));
         Self { simulation, asked: Vec::new() }
     }
@@ -185,15 +183,6 @@ impl Stage {
             (plans <= MOST_PLANS).then_some(event)
         });
     }
-}
-
-/// The plans of the systems that write the status of objects of the input.
-fn plan_settled(view: &View, policy: &Policy, now: Timestamp) -> Plan {
-    let mut plan = Plan::default();
-    for system in SYSTEMS.iter().filter(|system| !system.settled.is_empty()) {
-        plan.extend(system.plan.map(|of| of(view, policy, now)).unwrap_or_default());
-    }
-    plan
 }
 
 /// The UID of an object that the cluster does not have.

@@ -410,7 +410,7 @@ async fn an_object_that_begins_to_wait_during_the_pause_is_told_of_the_refusal()
     let awaited = |names: &[&str]| {
         let mut action = awaited_creation(&[]);
         let refusal = action.refusal.as_mut().unwrap();
-        let targets = names.iter().map(|name| Target::new(POD, &Name::new("ns", *name), *name));
+        let targets = names.iter().map(|name| Target::new(POD, &Name::new("ns", name), name));
         refusal.waiting = targets.collect();
         vec![action]
     };

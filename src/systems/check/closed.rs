@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::words::{node_remedy, nodes};
 use super::{Context, Diagnosis};
 use crate::placement::toleration::tolerates;
-use crate::systems::SYSTEMS;
+use crate::systems::DIAGNOSTICS;
 use crate::systems::fit::Obstacle;
 use crate::view::node::Taint;
 
@@ -79,7 +79,7 @@ pub(crate) fn explain(
         let remedy = node_remedy(obstacle, node);
         return (obstacle.predicate(false), obstacle.predicate(true), remedy);
     };
-    let checks = SYSTEMS.iter().filter_map(|system| system.check_node);
+    let checks = DIAGNOSTICS.iter().filter_map(|system| system.check_node);
     for report in checks.map(|check| check(context, node)) {
         let is_own = report.tolerations.iter().any(|of| tolerates(of, key, value, effect));
         if let Some((object, remedy)) = report.reserved_for.filter(|_| is_own) {

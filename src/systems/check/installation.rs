@@ -112,3 +112,8 @@ pub(crate) struct Installation {
     /// Diagnoses that project. `None`: there is nothing to diagnose.
     pub(crate) check: Option<fn(&Installed<'_>) -> Vec<Item>>,
 }
+
+impl Installation {
+    /// Adds nothing.
+    pub(crate) const NONE: Self = Self { sent_by: &[], trial: &[], settings: None, check: None };
+}

@@ -7,9 +7,9 @@ use crate::systems::check::installation::{ConfigMapName, Findings, Installation,
 
 pub(super) const INSTALLATION: Installation = Installation {
     sent_by: &["'tekton.dev/'", "'TaskRun'"],
-    trial: &[],
     settings: Some(FLAGS),
     check: Some(check),
+    ..Installation::NONE
 };
 
 /// Tekton's feature flags.

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, json};
 
 use super::feasibility::{Newcomer, Obstacle};
+use super::keys;
 use super::kinds::NumaView as _;
 use super::kinds::pod::NumaPod;
 use super::kinds::topology::Topology;
@@ -24,8 +25,11 @@ const SHOWN: usize = 16;
 pub(super) const BUILDS: &str = "only builds of Katalyst with pull request 347 read these annotations; the released ones ignore them";
 
 /// What `plan` shows.
-pub(super) const EXPLANATION: Explanation =
-    Explanation { needs_all_pods: |view| !view.topologies().is_empty(), explain };
+pub(crate) const EXPLANATION: Explanation = Explanation {
+    keys: keys::ANNOTATIONS,
+    needs_all_pods: |view| !view.topologies().is_empty(),
+    explain,
+};
 
 /// The NUMA nodes of all machines for a pod of the View. `None`: it does not depend on them, or no node
 /// reports them.

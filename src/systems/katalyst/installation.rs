@@ -6,9 +6,8 @@ use crate::systems::check::installation::{Findings, Installation, Installed, Ite
 
 pub(super) const INSTALLATION: Installation = Installation {
     sent_by: &["'katalyst.kubewharf.io/microtopology_'"],
-    trial: &[],
-    settings: None,
     check: Some(check),
+    ..Installation::NONE
 };
 
 /// Only the mode `enforced` needs Katalyst: the others claim nothing about the nodes.

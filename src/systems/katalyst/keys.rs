@@ -8,6 +8,9 @@ pub(crate) const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity"
 /// Annotation: the pod avoids the NUMA nodes or sockets of other pods.
 pub(crate) const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
 
+/// The annotations of pods.
+pub(crate) const ANNOTATIONS: &[&str] = &[AFFINITY, ANTI_AFFINITY];
+
 /// Annotation of Katalyst: the QoS level of the pod.
 pub(crate) const QOS_LEVEL: &str = "katalyst.kubewharf.io/qos_level";
 /// Annotation of Katalyst: how the pod's memory is bound, a JSON object of strings.

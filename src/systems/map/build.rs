@@ -8,7 +8,7 @@ use super::{
 };
 use crate::kubernetes::{annotation, is_finished, node_name};
 use crate::placement::record;
-use crate::systems::SYSTEMS;
+use crate::systems::DIAGNOSTICS;
 use crate::systems::check::Context;
 use crate::systems::fit::Candidate;
 use crate::view::Name;
@@ -28,8 +28,7 @@ struct Membership {
 impl Map {
     /// The map of a namespace, or of all. What waits is added by [`Self::add_waiting`].
     pub(crate) fn new(context: &Context<'_>, namespace: Option<&str>) -> Self {
-        let maps = SYSTEMS.iter().filter_map(|system| system.map);
-        let parts: Vec<Part> = maps.map(|map| map(context)).collect();
+        let parts: Vec<Part> = DIAGNOSTICS.iter().map(|system| (system.map)(context)).collect();
         let is_shown = |of: &str| namespace.is_none_or(|namespace| namespace == of);
         let mut map = Self::default();
         let mut memberships: HashMap<Name, Membership> = HashMap::new();

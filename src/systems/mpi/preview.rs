@@ -19,8 +19,8 @@ use crate::view::{Name, Resource, View};
 /// The most lines of a hostfile that are shown.
 const SHOWN: usize = 12;
 
-/// The clusters of the workloads of the input.
-pub(super) fn wholes(
+/// Finds the clusters of the workloads of the input of `plan`, which the View has.
+pub(crate) fn find_wholes(
     view: &View,
     policy: &Policy,
     now: Timestamp,

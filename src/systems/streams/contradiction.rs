@@ -17,7 +17,7 @@ use crate::systems::is_shared_by_node_mates;
 use crate::view::View;
 
 /// Finds a pod that contradicts what `intents` require of a new pod.
-pub(super) fn find(pod: &Pod<'_>, intents: &[Intent], view: &View) -> Vec<Finding> {
+pub(crate) fn find_contradictions(pod: &Pod<'_>, intents: &[Intent], view: &View) -> Vec<Finding> {
     let Some(companions) = view.table::<Companions>() else { return Vec::new() };
     let apart: Vec<(&Intent, &Selector)> = intents.iter().filter_map(required_apart).collect();
     let label = |key: &str| {

@@ -19,7 +19,7 @@ use crate::systems::validation::{Incoming, Validation, Verdict};
 use crate::view::{Name, View};
 
 /// The kinds that are validated.
-pub(super) const KINDS: &[Validation] = &[
+pub(crate) const VALIDATIONS: &[Validation] = &[
     Validation {
         resource: HOST_POOL,
         unreadable: Reason::MalformedPool,

@@ -33,7 +33,7 @@ use crate::kubernetes::{REQUIRED, is_missing_right};
 use crate::placement::record;
 use crate::server::admin::status::Status;
 use crate::systems::policy::Policy;
-use crate::systems::{self, CustomResourceDefinition, SYSTEMS, TABLES};
+use crate::systems::{self, CustomResourceDefinition, DIAGNOSTICS, Diagnostics, TABLES};
 use crate::view::table::Definition;
 
 /// How long one request may take.
@@ -272,8 +272,8 @@ async fn read_settings(
     client: &Client,
 ) -> BTreeMap<&'static str, Read<Option<BTreeMap<String, String>>>> {
     let mut settings = BTreeMap::new();
-    for system in SYSTEMS {
-        let Some((namespace, name)) = system.installation.settings else { continue };
+    for Diagnostics { system, installation, .. } in DIAGNOSTICS {
+        let Some((namespace, name)) = installation.settings else { continue };
         let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
         let right = format!("get configmaps {name} in {namespace}");
         let map = request(&right, maps.get_opt(name)).await;
@@ -285,8 +285,8 @@ async fn read_settings(
 /// Creates a test pod: one that a system always changes or, if the policy has turned these
 /// systems off, one that the webhook warns about.
 async fn try_pod(client: &Client, namespace: &str, policy: &Policy) -> Read<Trial> {
-    let enabled = SYSTEMS.iter().filter(|system| (system.enabled)(policy));
-    let mut annotations = enabled.map(|system| system.installation.trial);
+    let enabled = DIAGNOSTICS.iter().filter(|of| (of.system.enabled)(policy));
+    let mut annotations = enabled.map(|of| of.installation.trial);
     let annotations = annotations.find(|annotations| !annotations.is_empty());
     let expects_patch = annotations.is_some();
     let annotations = annotations.unwrap_or(&[(UNKNOWN_KEY, "trial")]);

@@ -87,7 +87,7 @@ fn lease_of_c1(renewed: &str) -> Value {
 /// An installation without any finding.
 fn healthy() -> Facts {
     let (bundle, chain) = certificates();
-    let words = SYSTEMS.iter().flat_map(|system| system.installation.sent_by).copied();
+    let words = DIAGNOSTICS.iter().flat_map(|system| system.installation.sent_by).copied();
     let words = words.collect::<Vec<_>>().join(" ");
     let sent = json!([{"name": "has-a-known-key", "expression": words}]);
     let rule = |operation: &str, resource: &str| json!({"operations": [operation], "resources": [resource], "apiGroups": ["*"], "apiVersions": ["*"]});

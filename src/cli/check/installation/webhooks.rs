@@ -10,10 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt as _;
 
 use super::facts::{Facts, Known as _, Role};
-use crate::systems::SYSTEMS;
 use crate::systems::check::installation::{Findings, Item};
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
+use crate::systems::{DIAGNOSTICS, Diagnostics};
 
 /// A webhook that this version expects.
 struct Expected {
@@ -209,10 +209,11 @@ fn check_sent(policy: &Policy, webhook: &Webhook<'_>, findings: &mut Findings) {
         findings.warning(what, UPGRADE);
         return;
     }
-    for system in SYSTEMS.iter().filter(|system| (system.enabled)(policy)) {
+    let enabled = DIAGNOSTICS.iter().filter(|of| (of.system.enabled)(policy));
+    for Diagnostics { system, installation, .. } in enabled {
         let is_sent =
             |word: &&&str| webhook.conditions.iter().any(|of| of.expression.contains(**word));
-        if let Some(missing) = system.installation.sent_by.iter().find(|word| !is_sent(word)) {
+        if let Some(missing) = installation.sent_by.iter().find(|word| !is_sent(word)) {
             findings.problem(
                 format!(
                     "{} does not send pods of {}: no match condition has {missing}",
