@@ -7,7 +7,6 @@ pub(crate) mod affinity;
 pub mod claim;
 pub(crate) mod container;
 pub mod intent;
-pub(crate) mod json;
 pub mod merge;
 pub mod object;
 pub(crate) mod patch;

@@ -6,12 +6,19 @@ use serde::Serialize;
 
 use super::review::API_VERSION;
 use super::{Admission, Decision, Pass, Refusal, Review};
-use crate::placement::json::write as write_json;
 use crate::placement::patch::Patch;
 use crate::placement::reason::Warning;
 
-/// A response without its patch, which [`append_patch`] adds.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    response: Response<'a>,
+}
+
 #[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Response<'a> {
     uid: &'a str,
     allowed: bool,
@@ -21,6 +28,12 @@ struct Response<'a> {
     warnings: &'a [Warning],
     #[serde(rename = "auditAnnotations", skip_serializing_if = "Option::is_none")]
     audit: Option<Audit<'a>>,
+    /// Present if there is a patch: the API server rejects one without the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    /// The patch in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
 }
 
 /// What the audit log of the API server gets: words of stowplan, and no text of users. The API
@@ -70,17 +83,15 @@ struct Status<'a> {
 #[must_use]
 pub fn write(review: &Review<'_>, decision: &Decision) -> Vec<u8> {
     let uid = review.request.uid.as_str();
-    let response = Response { audit: Audit::of(uid, decision), ..build_response(uid, decision) };
-    let mut json = Vec::with_capacity(256);
-    json.extend_from_slice(br#"{"kind":"AdmissionReview","apiVersion":""#);
-    json.extend_from_slice(API_VERSION.as_bytes());
-    json.extend_from_slice(br#"","response":"#);
-    write_json(&mut json, &response).expect("keys are texts, and no variant has several fields");
-    if let Some(patch) = find_patch(decision) {
-        append_patch(&mut json, patch);
-    }
-    json.push(b'}');
-    json
+    let patch = find_patch(decision);
+    let response = Response {
+        audit: Audit::of(uid, decision),
+        patch_type: patch.map(|_| "JSONPatch"),
+        patch: patch.map(|patch| STANDARD.encode(patch.to_json())),
+        ..build_response(uid, decision)
+    };
+    let answer = Answer { kind: "AdmissionReview", api_version: API_VERSION, response };
+    serde_json::to_vec(&answer).expect("an answer serializes")
 }
 
 fn find_patch(decision: &Decision) -> Option<&Patch> {
@@ -89,22 +100,6 @@ fn find_patch(decision: &Decision) -> Option<&Patch> {
         Decision::Wait { otherwise, .. } => find_patch(otherwise),
         Decision::Pass(_) | Decision::Refuse(_) => None,
     }
-}
-
-/// Adds the patch and its type to the end of a response: the API server rejects one without the
-/// other. The base64 is written in place, because a serializer would look at each of its bytes for
-/// characters to escape, and it has none.
-fn append_patch(response: &mut Vec<u8>, patch: &Patch) {
-    let document = patch.as_json();
-    let length = document.len().div_ceil(3) * 4;
-    // Replaces the brace that ends the response.
-    response.pop();
-    response.reserve(length + 64);
-    response.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
-    let start = response.len();
-    response.resize(start + length, 0);
-    STANDARD.encode_slice(document, &mut response[start..]).expect("4 bytes for each 3 bytes");
-    response.extend_from_slice(br#""}"#);
 }
 
 fn build_response<'a>(uid: &'a str, decision: &'a Decision) -> Response<'a> {

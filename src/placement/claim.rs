@@ -4,11 +4,12 @@
 //! No other field of a claim is changed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::{Value, json};
 
 use super::intent::{Change, Intent};
 use super::object::{Members, Metadata, Object, Spec, decode_member};
 use super::patch::Step::Member;
-use super::patch::{Editor, Patch, Shape};
+use super::patch::{Editor, Patch};
 use crate::wire::Text;
 
 /// The annotation that named the class before there was a field. If present, even empty, it has
@@ -71,7 +72,7 @@ impl<'a> Claim<'a> {
 /// The operations that give `claim` the changes in `intents`. Of several classes the first counts.
 #[must_use]
 pub fn merge(claim: &Claim<'_>, intents: &[Intent]) -> Patch {
-    let mut editor = Editor::new(shape(claim));
+    let mut editor = Editor::new(outline(claim));
     let wanted = intents.iter().find_map(|intent| match &intent.change {
         Change::StorageClass(class) => Some(class),
         _ => None,
@@ -87,19 +88,16 @@ pub fn merge(claim: &Claim<'_>, intents: &[Intent]) -> Patch {
 }
 
 /// The part of the claim that operations can touch, without the values of annotations.
-fn shape(claim: &Claim<'_>) -> Shape<'static> {
-    let annotations = ("annotations", Shape::Object(Vec::new()));
-    let mut document = vec![("metadata", Shape::Object(vec![annotations]))];
+fn outline(claim: &Claim<'_>) -> Value {
+    let mut document = json!({"metadata": {"annotations": {}}});
     if claim.has_spec {
-        document.push(("spec", Shape::Object(Vec::new())));
+        document["spec"] = json!({});
     }
-    Shape::Object(document)
+    document
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -11,11 +11,12 @@ mod node_affinity;
 mod pod_affinity;
 
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::container::Parts;
 use super::intent::{Change, Intent};
 use super::patch::Step::{Item, Member};
-use super::patch::{Editor, Patch, Shape};
+use super::patch::{Editor, Patch, SCALAR, outline_list};
 use super::pod::{ClaimVolume, Pod};
 use super::reason::{Finding, Reason, quoted};
 use super::toleration::tolerates;
@@ -40,7 +41,7 @@ pub fn merge(
     let has_parts = intents.iter().any(containers::is_about_parts);
     // Decided on by a system that has decoded them already.
     let parts = has_parts.then(|| Parts::decode(pod).unwrap_or_default());
-    let mut editor = Editor::new(shape(pod, intents, parts.as_ref()));
+    let mut editor = Editor::new(outline(pod, intents, parts.as_ref()));
     let mut findings = Vec::new();
     metadata::set_labels(pod, intents, &mut editor, &mut findings);
     metadata::set_annotations(pod, intents, &mut editor);
@@ -58,44 +59,47 @@ pub fn merge(
 }
 
 /// The part of the pod that operations can touch, without the values of labels and annotations.
-fn shape<'p>(pod: &'p Pod<'_>, intents: &[Intent], parts: Option<&'p Parts<'_>>) -> Shape<'p> {
-    let mut document = vec![("metadata", metadata::shape(pod, intents))];
-    if pod.has_spec {
-        let mut spec = vec![("affinity", Shape::of(&pod.affinity_document))];
-        spec.extend(pod.node_name.map(|_| ("nodeName", Shape::Scalar)));
-        if let Some(tolerations) = &pod.tolerations {
-            spec.push(("tolerations", Shape::List(vec![Shape::Scalar; tolerations.len()])));
-        }
-        if let Some(gates) = &pod.gates {
-            spec.push(("schedulingGates", Shape::List(vec![Shape::Scalar; gates.len()])));
-        }
-        let count = parts.and_then(|parts| parts.volumes.as_ref()).map(Vec::len);
-        let known = pod.claims.last().map(|last| last.index + 1);
-        if let Some(count) = count.or(known) {
-            spec.push(("volumes", volumes(pod, count)));
-        }
-        if let Some(parts) = parts {
-            containers::add_shapes(parts, &mut spec);
-        }
-        document.push(("spec", Shape::Object(spec)));
+fn outline(pod: &Pod<'_>, intents: &[Intent], parts: Option<&Parts<'_>>) -> Value {
+    let mut document = json!({"metadata": metadata::outline(pod, intents)});
+    if !pod.has_spec {
+        return document;
     }
-    Shape::Object(document)
+    let mut spec = Map::from_iter([("affinity".to_owned(), pod.affinity_document.clone())]);
+    let mut insert = |field: &str, outline| spec.insert(field.to_owned(), outline);
+    if pod.node_name.is_some() {
+        insert("nodeName", SCALAR);
+    }
+    if let Some(tolerations) = &pod.tolerations {
+        insert("tolerations", outline_list(tolerations.len()));
+    }
+    if let Some(gates) = &pod.gates {
+        insert("schedulingGates", outline_list(gates.len()));
+    }
+    let count = parts.and_then(|parts| parts.volumes.as_ref()).map(Vec::len);
+    let known = pod.claims.last().map(|last| last.index + 1);
+    if let Some(count) = count.or(known) {
+        insert("volumes", outline_volumes(pod, count));
+    }
+    if let Some(parts) = parts {
+        spec.append(&mut containers::outline(parts));
+    }
+    document["spec"] = spec.into();
+    document
 }
 
 /// The first `count` volumes of the pod, of which only the claims have members.
-fn volumes<'p>(pod: &Pod<'_>, count: usize) -> Shape<'p> {
-    let mut volumes = vec![Shape::Scalar; count];
+fn outline_volumes(pod: &Pod<'_>, count: usize) -> Value {
+    let mut volumes = outline_list(count);
     for ClaimVolume { index, .. } in &pod.claims {
-        let source = Shape::Object(vec![("claimName", Shape::Scalar)]);
-        volumes[*index] = Shape::Object(vec![("persistentVolumeClaim", source)]);
+        volumes[*index] = json!({"persistentVolumeClaim": {"claimName": SCALAR}});
     }
-    Shape::List(volumes)
+    volumes
 }
 
 fn set_node_name(
     pod: &Pod<'_>,
     intents: &[Intent],
-    editor: &mut Editor<'_>,
+    editor: &mut Editor,
     findings: &mut Vec<Finding>,
 ) {
     let path = [Member("spec"), Member("nodeName")];
@@ -117,12 +121,7 @@ fn set_node_name(
 }
 
 /// Adds each gate that the pod does not have, whoever added a present one.
-fn add_gates(
-    pod: &Pod<'_>,
-    intents: &[Intent],
-    editor: &mut Editor<'_>,
-    findings: &mut Vec<Finding>,
-) {
+fn add_gates(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, findings: &mut Vec<Finding>) {
     let is_released = intents.iter().any(|intent| intent.change == Change::ReleaseNodeName);
     let set_by = intents.iter().find(|intent| matches!(intent.change, Change::SetNodeName(_)));
     let mut added: Vec<&str> = Vec::new();
@@ -155,7 +154,7 @@ fn add_gates(
 }
 
 /// Renames the claims of volumes. After an earlier round no volume has the old name.
-fn rename_claims<'i>(pod: &Pod<'_>, intents: &'i [Intent], editor: &mut Editor<'i>) {
+fn rename_claims(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor) {
     for ClaimVolume { index, claim } in &pod.claims {
         let wanted = intents.iter().find_map(|intent| match &intent.change {
             Change::ClaimName { from, to } if from == claim.as_str() => Some(to),
@@ -172,7 +171,7 @@ fn rename_claims<'i>(pod: &Pod<'_>, intents: &'i [Intent], editor: &mut Editor<'
 /// Adds tolerations that the pod's own do not cover. Of two for the same taint, the admission
 /// plugin PodTolerationRestriction would drop one, and later updates of the pod would be refused
 /// (kubernetes#70502).
-fn add_tolerations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor<'_>) {
+fn add_tolerations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor) {
     let mut added: Vec<&Change> = Vec::new();
     for intent in intents {
         let change @ Change::Toleration { key, value, effect } = &intent.change else { continue };
@@ -203,8 +202,6 @@ struct Toleration<'t> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::placement::intent::{Enforcement, HOSTNAME, PodTerm, Selector, on_node};
     use crate::placement::object::Object;
@@ -256,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_term_of_labels_is_written_in_order_and_recognized_in_any_order() {
-        let labels: serde_json::Map<_, _> =
+        let labels: Map<_, _> =
             LABELS.iter().rev().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
         let written = json!({"labelSelector": {"matchLabels": labels}, "topologyKey": HOSTNAME});
         let (spec, paths) = merged(&json!({}), vec![Change::PodAffinity(member_term())]).unwrap();

@@ -7,7 +7,8 @@
 
 use std::fmt;
 
-use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -127,71 +128,63 @@ impl Spec<'_> {
 }
 
 /// Undecoded members of a spec. A null is kept as it is, and means the same as an absent member.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Members<'a> {
     /// A pod's `affinity`.
+    #[serde(borrow, default)]
     pub affinity: Option<&'a RawValue>,
     /// A pod's `containers`.
+    #[serde(borrow, default)]
     pub containers: Option<&'a RawValue>,
     /// A pod's `dnsConfig`.
+    #[serde(borrow, default)]
     pub dns_config: Option<&'a RawValue>,
     /// A pod's `dnsPolicy`.
+    #[serde(borrow, default)]
     pub dns_policy: Option<&'a RawValue>,
     /// A pod's `hostNetwork`.
+    #[serde(borrow, default)]
     pub host_network: Option<&'a RawValue>,
     /// A pod's `hostname`.
+    #[serde(borrow, default)]
     pub hostname: Option<&'a RawValue>,
     /// A pod's `initContainers`.
+    #[serde(borrow, default)]
     pub init_containers: Option<&'a RawValue>,
     /// A pod's `nodeName`.
+    #[serde(borrow, default)]
     pub node_name: Option<&'a RawValue>,
     /// A pod's `nodeSelector`.
+    #[serde(borrow, default)]
     pub node_selector: Option<&'a RawValue>,
     /// A pod's `schedulingGates`.
+    #[serde(borrow, default)]
     pub scheduling_gates: Option<&'a RawValue>,
     /// A pod's `securityContext`.
+    #[serde(borrow, default)]
     pub security_context: Option<&'a RawValue>,
     /// A pod's `subdomain`.
+    #[serde(borrow, default)]
     pub subdomain: Option<&'a RawValue>,
     /// A pod's `tolerations`.
+    #[serde(borrow, default)]
     pub tolerations: Option<&'a RawValue>,
     /// A pod's `volumes`.
+    #[serde(borrow, default)]
     pub volumes: Option<&'a RawValue>,
     /// A claim's `accessModes`.
+    #[serde(borrow, default)]
     pub access_modes: Option<&'a RawValue>,
     /// A claim's `selector`.
+    #[serde(borrow, default)]
     pub selector: Option<&'a RawValue>,
     /// A claim's `storageClassName`.
+    #[serde(borrow, default)]
     pub storage_class_name: Option<&'a RawValue>,
     /// A claim's `volumeName`.
+    #[serde(borrow, default)]
     pub volume_name: Option<&'a RawValue>,
-}
-
-impl<'a> Members<'a> {
-    /// The field that keeps the member of this name, if there is one.
-    fn slot(&mut self, name: &str) -> Option<&mut Option<&'a RawValue>> {
-        Some(match name {
-            "accessModes" => &mut self.access_modes,
-            "affinity" => &mut self.affinity,
-            "containers" => &mut self.containers,
-            "dnsConfig" => &mut self.dns_config,
-            "dnsPolicy" => &mut self.dns_policy,
-            "hostNetwork" => &mut self.host_network,
-            "hostname" => &mut self.hostname,
-            "initContainers" => &mut self.init_containers,
-            "nodeName" => &mut self.node_name,
-            "nodeSelector" => &mut self.node_selector,
-            "schedulingGates" => &mut self.scheduling_gates,
-            "selector" => &mut self.selector,
-            "securityContext" => &mut self.security_context,
-            "storageClassName" => &mut self.storage_class_name,
-            "subdomain" => &mut self.subdomain,
-            "tolerations" => &mut self.tolerations,
-            "volumeName" => &mut self.volume_name,
-            "volumes" => &mut self.volumes,
-            _ => return None,
-        })
-    }
 }
 
 /// Decodes a raw member; `None` for absent and for null.
@@ -215,21 +208,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Spec<'a> {
                 formatter.write_str("a spec")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Members::default();
-                while let Some(key) = map.next_key::<Text<'de>>()? {
-                    let Some(member) = members.slot(key.as_str()) else {
-                        map.next_value::<IgnoredAny>()?;
-                        continue;
-                    };
-                    if member.replace(map.next_value::<&'de RawValue>()?).is_some() {
-                        return Err(A::Error::custom(format_args!(
-                            "duplicate field `{}`",
-                            key.as_str()
-                        )));
-                    }
-                }
-                Ok(Spec::Members(members))
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                Members::deserialize(MapAccessDeserializer::new(map)).map(Spec::Members)
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {

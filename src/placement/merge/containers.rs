@@ -4,12 +4,12 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::placement::container::{Container, Parts};
 use crate::placement::intent::{Change, ContainerChange, Intent};
 use crate::placement::patch::Step::{Item, Member};
-use crate::placement::patch::{Editor, Shape};
+use crate::placement::patch::{Editor, SCALAR, outline_list};
 use crate::placement::reason::{Finding, Reason, quoted};
 
 /// Whether an intent is about the parts that only [`Parts`] decodes.
@@ -25,24 +25,26 @@ pub(super) fn is_about_parts(intent: &Intent) -> bool {
     )
 }
 
-/// Adds the shapes of the parts of a pod that only some systems change.
-pub(super) fn add_shapes<'p>(parts: &'p Parts<'_>, spec: &mut Vec<(&'p str, Shape<'p>)>) {
-    let list = |count: usize| Shape::List(vec![Shape::Scalar; count]);
-    spec.extend(parts.hostname.iter().map(|_| ("hostname", Shape::Scalar)));
-    spec.extend(parts.subdomain.iter().map(|_| ("subdomain", Shape::Scalar)));
+/// The parts of the spec that only some systems change.
+pub(super) fn outline(parts: &Parts<'_>) -> Map<String, Value> {
+    let list = |field: &str, count| (field.to_owned(), outline_list(count));
+    let mut spec = Map::new();
+    spec.extend(parts.hostname.iter().map(|_| ("hostname".to_owned(), SCALAR)));
+    spec.extend(parts.subdomain.iter().map(|_| ("subdomain".to_owned(), SCALAR)));
     spec.extend(parts.dns_config.iter().map(|of| {
-        let searches = of.searches.iter().map(|of| ("searches", list(of.len())));
-        ("dnsConfig", Shape::Object(searches.collect()))
+        let searches = of.searches.iter().map(|of| list("searches", of.len()));
+        ("dnsConfig".to_owned(), searches.collect())
     }));
-    spec.extend(parts.init_containers.iter().map(|of| ("initContainers", list(of.len()))));
+    spec.extend(parts.init_containers.iter().map(|of| list("initContainers", of.len())));
     let containers = parts.containers.iter().map(|container| {
-        let mut members = Vec::new();
-        members.extend(container.command.iter().map(|of| ("command", list(of.len()))));
-        members.extend(container.env.iter().map(|of| ("env", list(of.len()))));
-        members.extend(container.volume_mounts.iter().map(|of| ("volumeMounts", list(of.len()))));
-        Shape::Object(members)
+        let mut members = Map::new();
+        members.extend(container.command.iter().map(|of| list("command", of.len())));
+        members.extend(container.env.iter().map(|of| list("env", of.len())));
+        members.extend(container.volume_mounts.iter().map(|of| list("volumeMounts", of.len())));
+        Value::Object(members)
     });
-    spec.push(("containers", Shape::List(containers.collect())));
+    spec.insert("containers".to_owned(), containers.collect());
+    spec
 }
 
 /// A named item of a list: a volume, a variable or an init container.
@@ -68,10 +70,10 @@ struct Mount<'m> {
     sub_path: Option<&'m str>,
 }
 
-pub(super) fn add<'i>(
+pub(super) fn add(
     parts: &Parts<'_>,
-    intents: &'i [Intent],
-    editor: &mut Editor<'i>,
+    intents: &[Intent],
+    editor: &mut Editor,
     findings: &mut Vec<Finding>,
 ) {
     for intent in intents {
@@ -116,11 +118,11 @@ pub(super) fn add<'i>(
 /// A conflict: the problem and the remedy.
 type Conflict = (String, Cow<'static, str>);
 
-fn set_name<'i>(
+fn set_name(
     present: Option<&str>,
     field: &'static str,
-    name: &'i str,
-    editor: &mut Editor<'i>,
+    name: &str,
+    editor: &mut Editor,
 ) -> Result<(), Conflict> {
     match present {
         Some(present) if present == name => Ok(()),
@@ -140,11 +142,7 @@ fn set_name<'i>(
 const MOST_SEARCHES: usize = 32;
 const MOST_SEARCH_CHARACTERS: usize = 2048;
 
-fn add_search<'i>(
-    parts: &Parts<'_>,
-    domain: &'i str,
-    editor: &mut Editor<'i>,
-) -> Result<(), Conflict> {
+fn add_search(parts: &Parts<'_>, domain: &str, editor: &mut Editor) -> Result<(), Conflict> {
     let searches = parts.dns_config.iter().flat_map(|of| of.searches.iter().flatten());
     let present: Vec<&str> = searches.map(|of| of.as_str()).collect();
     if present.contains(&domain) {
@@ -161,12 +159,12 @@ fn add_search<'i>(
     Ok(())
 }
 
-fn change_container<'i>(
+fn change_container(
     container: &Container<'_>,
     index: usize,
     key: &str,
-    change: &'i ContainerChange,
-    editor: &mut Editor<'i>,
+    change: &ContainerChange,
+    editor: &mut Editor,
 ) -> Result<(), Conflict> {
     let at = [Member("spec"), Member("containers"), Item(index)];
     match change {

@@ -1,17 +1,19 @@
 //! Sets labels, annotations and the record.
 
+use serde_json::{Value, json};
+
 use crate::placement::intent::{Change, Intent};
 use crate::placement::patch::Step::Member;
-use crate::placement::patch::{Editor, Shape};
+use crate::placement::patch::{Editor, SCALAR};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::placement::record;
 
 /// The part of the metadata that operations can touch, without the values.
-pub(super) fn shape<'p>(pod: &Pod<'_>, intents: &[Intent]) -> Shape<'p> {
-    let mut metadata = Vec::new();
+pub(super) fn outline(pod: &Pod<'_>, intents: &[Intent]) -> Value {
+    let mut metadata = json!({});
     if pod.metadata.labels.is_some() {
-        metadata.push(("labels", Shape::Object(Vec::new())));
+        metadata["labels"] = json!({});
     }
     if let Some(annotations) = &pod.metadata.annotations {
         let set = intents.iter().filter_map(|intent| match intent.change {
@@ -19,16 +21,15 @@ pub(super) fn shape<'p>(pod: &Pod<'_>, intents: &[Intent]) -> Shape<'p> {
             _ => None,
         });
         let present = set.chain([record::KEY]).filter(|key| annotations.get(key).is_some());
-        let present = present.map(|key| (key, Shape::Scalar)).collect();
-        metadata.push(("annotations", Shape::Object(present)));
+        metadata["annotations"] = present.map(|key| (key.to_owned(), SCALAR)).collect();
     }
-    Shape::Object(metadata)
+    metadata
 }
 
-pub(super) fn set_labels<'i>(
+pub(super) fn set_labels(
     pod: &Pod<'_>,
-    intents: &'i [Intent],
-    editor: &mut Editor<'i>,
+    intents: &[Intent],
+    editor: &mut Editor,
     findings: &mut Vec<Finding>,
 ) {
     let mut set: Vec<&str> = Vec::new();
@@ -56,7 +57,7 @@ pub(super) fn set_labels<'i>(
     }
 }
 
-pub(super) fn set_annotations<'i>(pod: &Pod<'_>, intents: &'i [Intent], editor: &mut Editor<'i>) {
+pub(super) fn set_annotations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor) {
     for intent in intents {
         let Change::Annotation { key, value } = &intent.change else { continue };
         let path = [Member("metadata"), Member("annotations"), Member(key)];
@@ -68,7 +69,7 @@ pub(super) fn set_annotations<'i>(pod: &Pod<'_>, intents: &'i [Intent], editor: 
     }
 }
 
-pub(super) fn set_record(pod: &Pod<'_>, record: Option<&str>, editor: &mut Editor<'_>) {
+pub(super) fn set_record(pod: &Pod<'_>, record: Option<&str>, editor: &mut Editor) {
     let path = [Member("metadata"), Member("annotations"), Member(record::KEY)];
     match (pod.annotation(record::KEY), record) {
         (Some(present), Some(wanted)) if present == wanted => {}

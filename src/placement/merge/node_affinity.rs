@@ -70,7 +70,7 @@ struct Combined<'t> {
 pub(super) fn add(
     pod: &Pod<'_>,
     intents: &[Intent],
-    editor: &mut Editor<'_>,
+    editor: &mut Editor,
     findings: &mut Vec<Finding>,
 ) {
     let mut requests = intents.iter().filter_map(|intent| match &intent.change {
@@ -161,7 +161,7 @@ fn combine<'t>(terms: &[Term<'t>], alternatives: &'t [NodeTerm]) -> Combined<'t>
     combined
 }
 
-fn write(pod: &Pod<'_>, terms: &[Term<'_>], is_multiplied: bool, editor: &mut Editor<'_>) {
+fn write(pod: &Pod<'_>, terms: &[Term<'_>], is_multiplied: bool, editor: &mut Editor) {
     if terms.iter().all(|term| term.added.is_empty()) {
         return;
     }
@@ -185,7 +185,7 @@ fn write(pod: &Pod<'_>, terms: &[Term<'_>], is_multiplied: bool, editor: &mut Ed
 }
 
 /// Appends what was added to the pod's own terms, which keep their indexes.
-fn append_requirements(terms: &[Term<'_>], editor: &mut Editor<'_>) {
+fn append_requirements(terms: &[Term<'_>], editor: &mut Editor) {
     for term in terms {
         let Some((index, _)) = term.own else { continue };
         for added in &term.added {

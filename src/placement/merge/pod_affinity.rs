@@ -32,7 +32,7 @@ impl Terms<'_> {
 pub(super) fn add(
     pod: &Pod<'_>,
     intents: &[Intent],
-    editor: &mut Editor<'_>,
+    editor: &mut Editor,
     findings: &mut Vec<Finding>,
 ) {
     let (affinity, anti_affinity) = (affinity(pod), anti_affinity(pod));
@@ -102,7 +102,7 @@ fn second_required_term(intent: &Intent, other: Option<&Intent>) -> Finding {
     Finding::new(Reason::PodAffinityConflict, intent.key, problem, remedy)
 }
 
-fn write(editor: &mut Editor<'_>, member: &'static str, term: &PodTerm) {
+fn write(editor: &mut Editor, member: &'static str, term: &PodTerm) {
     let list = match term.enforcement {
         Enforcement::Required => REQUIRED,
         Enforcement::Preferred => PREFERRED,
