@@ -29,6 +29,7 @@ pub(super) fn fill_exclusive(
     let problem = model.problem;
     let mut fill = Fill {
         model,
+        budget,
         free: problem.classes.iter().map(|class| class.count).collect(),
         only: HashMap::new(),
         spare: Vec::new(),
@@ -48,8 +49,8 @@ pub(super) fn fill_exclusive(
         }
     }
     let mut exclusive_nodes = vec![0; problem.classes.len()];
-    for (pool, chosen) in problem.pools.iter().zip(chosen).filter(|(pool, _)| pool.exclusive) {
-        let _ = pool;
+    let exclusive = problem.pools.iter().zip(chosen).filter(|(pool, _)| pool.exclusive);
+    for (_, chosen) in exclusive {
         chosen.ones().for_each(|spot| exclusive_nodes[model.spots[spot].class] += 1);
     }
     for (number, pool) in problem.pools.iter().enumerate() {
@@ -76,11 +77,12 @@ pub(super) fn fill_exclusive(
             None => return Ok(None),
         }
     }
-    Ok(fill.run(0, 0, 0, budget)?.then_some(fill.filled))
+    Ok(fill.run(0, 0, 0)?.then_some(fill.filled))
 }
 
 struct Fill<'m> {
     model: &'m Model<'m>,
+    budget: &'m mut Budget,
     /// The nodes of each class that nothing uses.
     free: Vec<usize>,
     /// The classes that only these pools may choose from.
@@ -95,17 +97,11 @@ struct Fill<'m> {
 impl Fill<'_> {
     /// Fills the pools from `position` on, of which the first has `had` members from the classes of
     /// [`Model::ranked`] before `from`.
-    fn run(
-        &mut self,
-        position: usize,
-        from: usize,
-        had: usize,
-        budget: &mut Budget,
-    ) -> Result<bool, Exhausted> {
-        budget.spend(1)?;
+    fn run(&mut self, position: usize, from: usize, had: usize) -> Result<bool, Exhausted> {
+        self.budget.spend(1)?;
         let Some((pool, need)) = self.order.get(position).copied() else { return Ok(true) };
         if had == need {
-            return self.run(position + 1, 0, 0, budget);
+            return self.run(position + 1, 0, 0);
         }
         let problem = self.model.problem;
         let eligible = &problem.pools[pool].eligible;
@@ -131,7 +127,7 @@ impl Fill<'_> {
             if count > 0 {
                 self.filled[pool].insert(class, count);
             }
-            if self.run(position, at + 1, had + count, budget)? {
+            if self.run(position, at + 1, had + count)? {
                 return Ok(true);
             }
             self.filled[pool].remove(&class);
@@ -179,7 +175,7 @@ pub(super) fn complete(
         places[unit] = places[model.leader[unit]];
     }
     // A unit that was left out finds a node wherever the others are.
-    let units = places.into_iter().map(|place| place.unwrap_or(Place { class: 0, number: 0 }));
+    let units = places.into_iter().map(|place| place.expect("each unit finds a node"));
     Ok(Witness { units: units.collect(), pools })
 }
 

@@ -24,26 +24,25 @@ pub(super) struct Found {
 
 /// Finds spots for all core units. `None`: there are none.
 pub(super) fn search(model: &Model<'_>, budget: &mut Budget) -> Result<Option<Found>, Exhausted> {
-    let mut search = Search::new(model);
-    if !search.is_possible(budget)? {
-        return Ok(None);
-    }
-    let mut limit = FIRST_RESTART;
-    loop {
-        match search.run(limit, budget)? {
-            Run::Found(found) => return Ok(Some(found)),
-            Run::Impossible => return Ok(None),
-            Run::Stopped => limit += limit / 2,
-        }
+    match Search::new(model, budget).find() {
+        Ok(found) => Ok(Some(found)),
+        Err(Stop::Failure(_)) => Ok(None),
+        Err(Stop::Exhausted) => Err(Exhausted),
     }
 }
 
-/// How a run ends.
-enum Run {
-    Found(Found),
-    Impossible,
-    /// After too many failures.
-    Stopped,
+/// Why a search, or a step of it, ends without a result.
+enum Stop {
+    /// The units cannot be placed so; the unit has no spot left, if it is one.
+    Failure(Option<usize>),
+    /// The budget was used up.
+    Exhausted,
+}
+
+impl From<Exhausted> for Stop {
+    fn from(_: Exhausted) -> Self {
+        Self::Exhausted
+    }
 }
 
 /// A change that can be undone.
@@ -72,12 +71,10 @@ struct Level {
     mark: usize,
 }
 
-/// The units could not be placed so; the unit has no spot left, if it is one.
-struct Failure(Option<usize>);
-
 /// The state of a search. Units are referred to by their positions in the core.
 struct Search<'m> {
     model: &'m Model<'m>,
+    budget: &'m mut Budget,
     domains: Vec<Spots>,
     sizes: Vec<usize>,
     placed: Vec<Option<usize>>,
@@ -104,7 +101,7 @@ struct Search<'m> {
 }
 
 impl<'m> Search<'m> {
-    fn new(model: &'m Model<'m>) -> Self {
+    fn new(model: &'m Model<'m>, budget: &'m mut Budget) -> Self {
         let problem = model.problem;
         let position: HashMap<usize, usize> =
             model.core.iter().enumerate().map(|(position, unit)| (*unit, position)).collect();
@@ -149,6 +146,7 @@ impl<'m> Search<'m> {
         }
         Self {
             model,
+            budget,
             wanted: problem.preferred_classes(),
             sizes: model.domains.iter().map(|domain| domain.count_ones(..)).collect(),
             domains: model.domains.clone(),
@@ -168,8 +166,19 @@ impl<'m> Search<'m> {
         }
     }
 
+    fn find(&mut self) -> Result<Found, Stop> {
+        self.place_those_there()?;
+        let mut limit = FIRST_RESTART;
+        loop {
+            if let Some(found) = self.run(limit)? {
+                return Ok(found);
+            }
+            limit += limit / 2;
+        }
+    }
+
     /// Places the units that are on a node already, and looks for what is impossible from the start.
-    fn is_possible(&mut self, budget: &mut Budget) -> Result<bool, Exhausted> {
+    fn place_those_there(&mut self) -> Result<(), Stop> {
         let core = self.model.core.iter().enumerate();
         let there: Vec<(usize, usize)> = core
             .filter_map(|(unit, of)| {
@@ -180,53 +189,51 @@ impl<'m> Search<'m> {
         // First all of them: what is on nodes already may contradict itself.
         there.iter().for_each(|(unit, spot)| self.placed[*unit] = Some(*spot));
         for (unit, spot) in there {
-            if self.put(unit, spot, budget)?.is_err() {
-                return Ok(false);
-            }
+            self.put(unit, spot)?;
         }
-        for pool in 0..self.chosen.len() {
-            if !self.has_enough(pool) {
-                return Ok(false);
-            }
+        if !(0..self.chosen.len()).all(|pool| self.has_enough(pool)) {
+            return Err(Stop::Failure(None));
         }
         for clique in 0..self.cliques.len() {
-            if !self.is_separable(clique, budget)? {
-                return Ok(false);
-            }
+            self.separate(clique)?;
         }
         // These changes stay.
         self.trail.clear();
-        Ok(true)
+        Ok(())
     }
 
     /// Searches until there is an answer, or after `limit` failures. Undoes everything then.
-    fn run(&mut self, limit: usize, budget: &mut Budget) -> Result<Run, Exhausted> {
+    fn run(&mut self, limit: usize) -> Result<Option<Found>, Stop> {
         let mut levels: Vec<Level> = Vec::new();
         let mut failures = 0;
         loop {
             if let Some(unit) = self.select() {
                 let candidates = self.list_candidates(unit);
                 levels.push(Level { unit, spot: None, candidates, mark: self.trail.len() });
-            } else if let Some(found) = self.finish(budget)? {
-                return Ok(Run::Found(found));
+            } else if let Some(found) = self.finish()? {
+                return Ok(Some(found));
             }
             // The next spot of the last unit that has one.
             loop {
-                let Some(level) = levels.last_mut() else { return Ok(Run::Impossible) };
+                let level = levels.last_mut().ok_or(Stop::Failure(None))?;
                 if let Some(spot) = level.spot.take() {
-                    self.reject(level, spot, budget)?;
+                    self.reject(level, spot)?;
                 }
                 let Some(spot) = level.candidates.pop() else {
                     levels.pop();
                     continue;
                 };
                 level.spot = Some(spot);
-                let Err(Failure(of)) = self.place(level.unit, spot, budget)? else { break };
-                of.into_iter().for_each(|unit| self.weights[unit] += 1);
+                match self.place(level.unit, spot) {
+                    Err(Stop::Failure(of)) => {
+                        of.into_iter().for_each(|unit| self.weights[unit] += 1);
+                    }
+                    placed => break placed?,
+                }
                 failures += 1;
                 if failures >= limit {
                     self.undo(0);
-                    return Ok(Run::Stopped);
+                    return Ok(None);
                 }
             }
         }
@@ -234,15 +241,11 @@ impl<'m> Search<'m> {
 
     /// Gives up a spot of a unit. A unit that is equal to it cannot be there either, nor on an equal
     /// spot.
-    fn reject(
-        &mut self,
-        level: &mut Level,
-        spot: usize,
-        budget: &mut Budget,
-    ) -> Result<(), Exhausted> {
+    fn reject(&mut self, level: &mut Level, spot: usize) -> Result<(), Stop> {
         self.undo(level.mark);
-        if self.prune_twins(level.unit, spot, budget)?.is_err() {
-            level.candidates.clear();
+        match self.prune_twins(level.unit, spot) {
+            Err(Stop::Failure(_)) => level.candidates.clear(),
+            pruned => pruned?,
         }
         level.mark = self.trail.len();
         Ok(())
@@ -311,7 +314,7 @@ impl<'m> Search<'m> {
     }
 
     /// Chooses the remaining members of the exclusive pools, once all units are placed.
-    fn finish(&self, budget: &mut Budget) -> Result<Option<Found>, Exhausted> {
+    fn finish(&mut self) -> Result<Option<Found>, Exhausted> {
         let spots: Vec<usize> = self.placed.iter().copied().flatten().collect();
         // A unit that runs leaves its node to the exclusive pools that it claims, and to no others.
         let mut uses: Vec<Use> = vec![Use::None; self.used.len()];
@@ -326,7 +329,7 @@ impl<'m> Search<'m> {
                 }
             };
         }
-        let filled = complete::fill_exclusive(self.model, &self.chosen, &uses, budget)?;
+        let filled = complete::fill_exclusive(self.model, &self.chosen, &uses, self.budget)?;
         Ok(filled.map(|filled| Found { spots, chosen: self.chosen.clone(), filled }))
     }
 }

@@ -2,35 +2,22 @@
 
 use super::super::matching::has_all_different;
 use super::super::model::Spots;
-use super::super::{Budget, Exhausted};
-use super::{Change, Failure, Search};
+use super::{Change, Search, Stop};
 
 impl Search<'_> {
     /// Places a unit, and takes the spot from all others that cannot share it.
-    pub(super) fn place(
-        &mut self,
-        unit: usize,
-        spot: usize,
-        budget: &mut Budget,
-    ) -> Result<Result<(), Failure>, Exhausted> {
-        if let Err(failure) = self.put(unit, spot, budget)? {
-            return Ok(Err(failure));
-        }
+    pub(super) fn place(&mut self, unit: usize, spot: usize) -> Result<(), Stop> {
+        self.put(unit, spot)?;
         for number in 0..self.cliques_of[unit].len() {
-            let clique = self.cliques_of[unit][number];
-            if !self.is_separable(clique, budget)? {
-                return Ok(Err(Failure(Some(unit))));
-            }
+            self.separate(self.cliques_of[unit][number]).map_err(|stop| match stop {
+                Stop::Failure(_) => Stop::Failure(Some(unit)),
+                Stop::Exhausted => Stop::Exhausted,
+            })?;
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    pub(super) fn put(
-        &mut self,
-        unit: usize,
-        spot: usize,
-        budget: &mut Budget,
-    ) -> Result<Result<(), Failure>, Exhausted> {
+    pub(super) fn put(&mut self, unit: usize, spot: usize) -> Result<(), Stop> {
         self.placed[unit] = Some(spot);
         self.trail.push(Change::Placed { unit });
         self.used[spot] += 1;
@@ -43,27 +30,20 @@ impl Search<'_> {
             cliques.flatten().chain(&self.alone).copied().collect()
         };
         for other in apart {
-            if other != unit
-                && let Err(failure) = self.take(other, spot, budget)?
-            {
-                return Ok(Err(failure));
+            if other != unit {
+                self.take(other, spot)?;
             }
         }
         for number in 0..self.pools_of[unit].len() {
-            let pool = self.pools_of[unit][number];
-            if let Err(failure) = self.choose(pool, spot, budget)? {
-                return Ok(Err(failure));
-            }
+            self.choose(self.pools_of[unit][number], spot)?;
         }
         for number in 0..self.exclusive.len() {
             let pool = self.exclusive[number];
-            if !self.claims(unit, pool)
-                && let Err(failure) = self.exclude(pool, spot, budget)?
-            {
-                return Ok(Err(failure));
+            if !self.claims(unit, pool) {
+                self.exclude(pool, spot)?;
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Whether a unit claims a member of a pool, even if it is on a node already.
@@ -73,59 +53,45 @@ impl Search<'_> {
     }
 
     /// Takes a spot from a unit that is not placed yet.
-    pub(super) fn take(
-        &mut self,
-        unit: usize,
-        spot: usize,
-        budget: &mut Budget,
-    ) -> Result<Result<(), Failure>, Exhausted> {
-        budget.spend(1)?;
+    pub(super) fn take(&mut self, unit: usize, spot: usize) -> Result<(), Stop> {
+        self.budget.spend(1)?;
         if self.placed[unit].is_some() || !self.domains[unit][spot] {
-            return Ok(Ok(()));
+            return Ok(());
         }
         self.domains[unit].set(spot, false);
         self.sizes[unit] -= 1;
         self.trail.push(Change::Lost { unit, spot });
-        Ok(if self.sizes[unit] == 0 { Err(Failure(Some(unit))) } else { Ok(()) })
+        if self.sizes[unit] == 0 { Err(Stop::Failure(Some(unit))) } else { Ok(()) }
     }
 
     /// Makes a spot a member of a pool.
-    pub(super) fn choose(
-        &mut self,
-        pool: usize,
-        spot: usize,
-        budget: &mut Budget,
-    ) -> Result<Result<(), Failure>, Exhausted> {
+    pub(super) fn choose(&mut self, pool: usize, spot: usize) -> Result<(), Stop> {
         if self.chosen[pool][spot] {
-            return Ok(Ok(()));
+            return Ok(());
         }
         let of = &self.model.problem.pools[pool];
         if !self.eligible[pool][spot] {
-            return Ok(Err(Failure(None)));
+            return Err(Stop::Failure(None));
         }
         self.make_ineligible(pool, spot);
         self.chosen[pool].insert(spot);
         self.trail.push(Change::Chosen { pool, spot });
         let chosen = self.chosen[pool].count_ones(..);
         if chosen > of.size {
-            return Ok(Err(Failure(None)));
+            return Err(Stop::Failure(None));
         }
         if of.exclusive {
             for other in 0..self.chosen.len() {
                 if other != pool && self.chosen[other][spot] {
-                    return Ok(Err(Failure(None)));
+                    return Err(Stop::Failure(None));
                 }
-                if other != pool
-                    && let Err(failure) = self.exclude(other, spot, budget)?
-                {
-                    return Ok(Err(failure));
+                if other != pool {
+                    self.exclude(other, spot)?;
                 }
             }
             for unit in 0..self.placed.len() {
-                if !self.pools_of[unit].contains(&pool)
-                    && let Err(failure) = self.take(unit, spot, budget)?
-                {
-                    return Ok(Err(failure));
+                if !self.pools_of[unit].contains(&pool) {
+                    self.take(unit, spot)?;
                 }
             }
         }
@@ -138,37 +104,27 @@ impl Search<'_> {
                 }
                 let lost: Vec<usize> = self.domains[unit].difference(&self.chosen[pool]).collect();
                 for spot in lost {
-                    if let Err(failure) = self.take(unit, spot, budget)? {
-                        return Ok(Err(failure));
-                    }
+                    self.take(unit, spot)?;
                 }
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Takes a spot from a pool that has not chosen it, and from its units.
-    pub(super) fn exclude(
-        &mut self,
-        pool: usize,
-        spot: usize,
-        budget: &mut Budget,
-    ) -> Result<Result<(), Failure>, Exhausted> {
-        budget.spend(1)?;
+    pub(super) fn exclude(&mut self, pool: usize, spot: usize) -> Result<(), Stop> {
+        self.budget.spend(1)?;
         if !self.eligible[pool][spot] {
-            return Ok(Ok(()));
+            return Ok(());
         }
         self.make_ineligible(pool, spot);
         if !self.has_enough(pool) {
-            return Ok(Err(Failure(None)));
+            return Err(Stop::Failure(None));
         }
         for number in 0..self.units_of[pool].len() {
-            let unit = self.units_of[pool][number];
-            if let Err(failure) = self.take(unit, spot, budget)? {
-                return Ok(Err(failure));
-            }
+            self.take(self.units_of[pool][number], spot)?;
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     fn make_ineligible(&mut self, pool: usize, spot: usize) {
@@ -183,24 +139,18 @@ impl Search<'_> {
         !of.required || self.chosen[pool].count_ones(..) + self.available[pool] >= of.size
     }
 
-    /// Whether the units of a clique that are not placed can all be on different spots.
-    pub(super) fn is_separable(
-        &self,
-        clique: usize,
-        budget: &mut Budget,
-    ) -> Result<bool, Exhausted> {
+    /// Fails unless the units of a clique that are not placed can all be on different spots.
+    pub(super) fn separate(&mut self, clique: usize) -> Result<(), Stop> {
         let units = self.cliques[clique].iter().filter(|unit| self.placed[**unit].is_none());
         let domains: Vec<&Spots> = units.map(|unit| &self.domains[*unit]).collect();
-        has_all_different(&domains, self.model.spots.len(), budget)
+        match has_all_different(&domains, self.model.spots.len(), self.budget)? {
+            true => Ok(()),
+            false => Err(Stop::Failure(None)),
+        }
     }
 
     /// A unit cannot be on `spot`, nor on an equal one, so neither can a unit that is equal to it.
-    pub(super) fn prune_twins(
-        &mut self,
-        unit: usize,
-        spot: usize,
-        budget: &mut Budget,
-    ) -> Result<Result<(), Failure>, Exhausted> {
+    pub(super) fn prune_twins(&mut self, unit: usize, spot: usize) -> Result<(), Stop> {
         let model = self.model;
         let equal: Vec<usize> = if self.is_used(spot) {
             vec![spot]
@@ -214,11 +164,9 @@ impl Search<'_> {
                 continue;
             }
             for spot in &equal {
-                if let Err(failure) = self.take(twin, *spot, budget)? {
-                    return Ok(Err(failure));
-                }
+                self.take(twin, *spot)?;
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 }
