@@ -4,10 +4,8 @@ mod units;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use units::FrameUnits;
-
 use crate::systems::streams::api::host_pool::MemberState;
-use crate::systems::streams::api::streams_job::{Enforcement, StreamsJobSpec};
+use crate::systems::streams::api::streams_job::StreamsJobSpec;
 use crate::systems::streams::job::sites::{JobName, Sites, State};
 use crate::systems::streams::job::whole::MissingNode;
 use crate::systems::streams::kinds::StreamsView as _;
@@ -135,8 +133,21 @@ pub(crate) struct Frame<'f, 'v> {
     pub(super) tokens: Vec<&'f str>,
     pub(super) sites: &'f Sites<'v>,
     pub(super) fixed: &'f Fixed<'f>,
-    nodes: Vec<Nodes<'v>>,
+    classes: Vec<Framed<'f, 'v>>,
+    /// The classes of one node, by its name.
+    singles: HashMap<&'v str, usize>,
+    /// The nodes that the job refers to.
     explicit: BTreeSet<&'v str>,
+}
+
+/// What the frame knows of a class.
+#[derive(Debug)]
+struct Framed<'f, 'v> {
+    nodes: Nodes<'v>,
+    /// The state of its nodes; `None`: they do not exist yet.
+    state: Option<&'f State<'v>>,
+    /// The pools without marks that list its nodes.
+    listed: BTreeSet<usize>,
 }
 
 /// The nodes of a class.
@@ -150,23 +161,6 @@ enum Nodes<'v> {
     None,
 }
 
-/// Builds the classes of a frame.
-struct Builder<'f, 'v> {
-    name: &'f Name,
-    closure: &'f Closure,
-    sites: &'f Sites<'v>,
-    fixed: &'f Fixed<'f>,
-    classes: Vec<Class>,
-    nodes: Vec<Nodes<'v>>,
-    states: Vec<Option<&'f State<'v>>>,
-    /// The pools that list the nodes of each class.
-    listed: Vec<BTreeSet<usize>>,
-    /// The classes of one node, by its name.
-    singles: HashMap<&'v str, usize>,
-    /// The nodes that the job refers to.
-    explicit: BTreeSet<&'v str>,
-}
-
 impl<'f, 'v> Frame<'f, 'v> {
     pub(crate) fn new(
         name: &'f Name,
@@ -176,66 +170,32 @@ impl<'f, 'v> Frame<'f, 'v> {
         fixed: &'f Fixed<'f>,
     ) -> Self {
         let closure = &job.closure;
-        let mut builder = Builder {
-            name,
-            closure,
-            sites,
-            fixed,
-            classes: Vec::new(),
-            nodes: Vec::new(),
-            states: Vec::new(),
-            listed: Vec::new(),
-            singles: HashMap::new(),
-            explicit: BTreeSet::new(),
-        };
-        builder.list_classes();
-        let open = builder.classes_where(|state| builder.is_open(state));
-        let pools: Vec<usize> =
-            (0..closure.pools.len()).filter(|pool| closure.pools[*pool].is_labelled()).collect();
-        let number: HashMap<usize, usize> =
-            pools.iter().enumerate().map(|(number, pool)| (*pool, number)).collect();
-        let mut problem = Problem {
-            pools: pools.iter().map(|pool| builder.frame_pool(*pool)).collect(),
-            open,
-            ..Problem::default()
-        };
-        let named = builder.classes_where(|state| !state.limits.nameless);
-        let mut frame_units = FrameUnits {
-            builder: &builder,
-            number,
-            named: (named.count_ones(..) < builder.classes.len()).then_some(named),
-            known: HashMap::new(),
-            tokens: HashMap::new(),
-            units: Vec::new(),
-            elements: Vec::new(),
-            claims: Vec::new(),
-            names: Vec::new(),
-        };
-        frame_units.add_all(spec.enforcement == Enforcement::Required);
-        let FrameUnits { units, elements, claims, names, .. } = frame_units;
-        problem.units = units;
-        problem.classes = builder.classes;
-        let Builder { nodes, explicit, .. } = builder;
-        let tokens = names;
-        Self {
+        let pools = (0..closure.pools.len()).filter(|pool| closure.pools[*pool].is_labelled());
+        let mut frame = Self {
             name,
             spec,
             closure,
-            problem,
-            pools,
-            elements,
-            claims,
-            tokens,
+            problem: Problem::default(),
+            pools: pools.collect(),
+            elements: Vec::new(),
+            claims: Vec::new(),
+            tokens: Vec::new(),
             sites,
             fixed,
-            nodes,
-            explicit,
-        }
+            classes: Vec::new(),
+            singles: HashMap::new(),
+            explicit: BTreeSet::new(),
+        };
+        frame.list_classes();
+        frame.problem.open = frame.classes_where(|state| frame.is_open(state));
+        frame.problem.pools = frame.pools.iter().map(|pool| frame.frame_pool(*pool)).collect();
+        units::add_all(&mut frame);
+        frame
     }
 
     /// The node of a place; `None`: one that does not exist yet.
     pub(super) fn node(&self, place: Place) -> Option<&'v str> {
-        match self.nodes.get(place.class)? {
+        match &self.classes.get(place.class)?.nodes {
             Nodes::These(nodes) => nodes.get(place.number).copied(),
             Nodes::RestOf(group) => {
                 let nodes = self.sites.groups[*group].nodes.iter().copied();
@@ -274,7 +234,7 @@ impl Frame<'_, '_> {
     }
 }
 
-impl<'f, 'v> Builder<'f, 'v> {
+impl<'f, 'v> Frame<'f, 'v> {
     /// The nodes that the job refers to by themselves.
     fn find_singles(&self) -> BTreeSet<&'v str> {
         let fixed = self.fixed;
@@ -377,10 +337,9 @@ impl<'f, 'v> Builder<'f, 'v> {
             let members: usize = pools.filter_map(|pool| pool.size()).map(to_usize).sum();
             let elements = self.closure.units.iter().map(|unit| unit.elements.len());
             let count = members + elements.sum::<usize>();
-            self.classes.push(Class { count, rank: u8::MAX });
-            self.nodes.push(Nodes::None);
-            self.states.push(None);
-            self.listed.push(BTreeSet::new());
+            self.problem.classes.push(Class { count, rank: u8::MAX });
+            let (nodes, listed) = (Nodes::None, BTreeSet::new());
+            self.classes.push(Framed { nodes, state: None, listed });
         }
     }
 
@@ -398,17 +357,15 @@ impl<'f, 'v> Builder<'f, 'v> {
         let rank = u8::from(!listed.is_empty())
             + 2 * u8::from(is_reluctant)
             + 4 * u8::from(state.limits.tainted);
-        self.classes.push(Class { count, rank });
-        self.nodes.push(nodes);
-        self.states.push(Some(state));
-        self.listed.push(listed);
+        self.problem.classes.push(Class { count, rank });
+        self.classes.push(Framed { nodes, state: Some(state), listed });
     }
 
     /// The classes whose nodes are like this. Nodes that do not exist yet are as they are needed.
     fn classes_where(&self, is: impl Fn(&State<'v>) -> bool) -> Classes {
         let mut classes = Classes::with_capacity(self.classes.len());
-        for (class, state) in self.states.iter().enumerate() {
-            classes.set(class, state.is_none_or(&is));
+        for (class, of) in self.classes.iter().enumerate() {
+            classes.set(class, of.state.is_none_or(&is));
         }
         classes
     }
@@ -447,7 +404,7 @@ impl<'f, 'v> Builder<'f, 'v> {
                     let class = self.find_node(host).and_then(|node| self.singles.get(node));
                     let Some(class) = class else { continue };
                     let may = |state: &&State<'_>| state.barred().is_none() && is_free(state);
-                    if self.states[*class].filter(may).is_some() {
+                    if self.classes[*class].state.filter(may).is_some() {
                         members.entry(index).or_insert(*class);
                     }
                 }
@@ -479,8 +436,9 @@ impl<'f, 'v> Builder<'f, 'v> {
         if let Some(node) = self.find_host(location) {
             let mut classes = Classes::with_capacity(self.classes.len());
             let single = self.singles.get(node).copied();
-            let may =
-                |class: &usize| self.states[*class].is_some_and(|state| self.is_reachable(state));
+            let may = |class: &usize| {
+                self.classes[*class].state.is_some_and(|state| self.is_reachable(state))
+            };
             single.filter(may).into_iter().for_each(|class| classes.insert(class));
             return Some(classes);
         }
@@ -491,7 +449,7 @@ impl<'f, 'v> Builder<'f, 'v> {
         match &self.closure.pools[*pool].form {
             Ok(Form::Literal(_)) => {
                 let mut classes = self.classes_where(|state| self.is_open(state));
-                let is_listed = |class: &usize| self.listed[*class].contains(pool);
+                let is_listed = |class: &usize| self.classes[*class].listed.contains(pool);
                 let others: Vec<usize> = classes.ones().filter(|class| !is_listed(class)).collect();
                 others.into_iter().for_each(|class| classes.set(class, false));
                 Some(classes)
