@@ -346,10 +346,7 @@ pub fn object(document: Value) -> Result<Option<Object>, String> {
 /// contains that output, and a test compares the two.
 #[must_use]
 pub(crate) fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![
-        host_pool::definition(streams::api::HostPool::crd()),
-        streams_job::definition(streams::api::StreamsJob::crd()),
-    ]
+    vec![streams::api::HostPool::crd(), streams::api::StreamsJob::crd()]
 }
 
 /// The rules of the definitions.

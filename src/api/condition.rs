@@ -1,7 +1,6 @@
 //! Conditions in the status of stowplan's objects, in the common form of Kubernetes (API
 //! conventions, "Typical status properties").
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
@@ -26,7 +25,7 @@ pub struct Condition {
     /// Why, for people.
     pub message: String,
     /// When the status last changed.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub last_transition_time: Time,
     /// The generation of the object that this is said of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,25 +73,5 @@ pub fn set(
     match conditions.iter_mut().find(|present| present.type_ == type_) {
         Some(present) => *present = condition,
         None => conditions.push(condition),
-    }
-}
-
-/// Adds to the schema of a list of conditions what its Rust type does not express.
-pub(crate) fn constrain(conditions: &mut JSONSchemaProps) {
-    conditions.x_kubernetes_list_type = Some("map".to_owned());
-    conditions.x_kubernetes_list_map_keys = Some(vec!["type".to_owned()]);
-    if let Some(item) = item_schema(conditions) {
-        let properties = item.properties.get_or_insert_default();
-        if let Some(time) = properties.get_mut("lastTransitionTime") {
-            time.format = Some("date-time".to_owned());
-        }
-    }
-}
-
-pub(crate) fn item_schema(list: &mut JSONSchemaProps) -> Option<&mut JSONSchemaProps> {
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrArray;
-    match list.items.as_mut() {
-        Some(JSONSchemaPropsOrArray::Schema(item)) => Some(item),
-        _ => None,
     }
 }

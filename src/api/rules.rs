@@ -46,6 +46,11 @@ impl Rule {
     }
 }
 
+/// The rules for the API server.
+pub(crate) fn validations(rules: &[Rule]) -> Vec<ValidationRule> {
+    rules.iter().map(Rule::validation).collect()
+}
+
 /// Returns the number of items of a list; `None`: there is no list.
 pub(crate) fn length(object: &Value, list: &str) -> Option<usize> {
     object.get(list).and_then(Value::as_array).map(Vec::len)

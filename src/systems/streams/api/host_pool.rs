@@ -1,16 +1,13 @@
 //! HostPool: hosts that pods can ask for by one name (Streams design, "Hostpools").
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::condition::{self, Condition, item_schema};
-use crate::api::rules::{Holds, LABEL_NAME, Rule};
+use crate::api::condition::Condition;
+use crate::api::rules::{Holds, LABEL_NAME, Rule, validations};
 
 /// The most hosts that a pool can list. Each is a node selector term of its own in a pod.
 pub const MAX_HOSTS: usize = 256;
@@ -36,18 +33,34 @@ pub const MAX_HOSTS: usize = 256;
     printcolumn = r#"{"name":"Exclusivity","type":"string","jsonPath":".spec.exclusivity"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
+#[schemars(extend("x-kubernetes-validations" = validations(RULES)))]
 #[serde(rename_all = "camelCase")]
 pub struct HostPoolSpec {
     /// The hosts by name or IP address. Their order is meaning: `pool[0]` is the first. Excludes
     /// size and tags.
+    // The API server itself finds duplicates in a set; a rule that compares each with each exceeds its
+    // budget for 256 long names.
+    #[schemars(
+        with = "Vec<String>",
+        length(min = 1, max = MAX_HOSTS),
+        inner(length(min = 1, max = 253)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<String>>,
     /// How many hosts the pool has. Without it, every node that carries the tags belongs to it.
+    #[schemars(with = "i32", range(min = 1, max = 5000))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u32>,
     /// What a host must carry, all of it: one tag is the node label
     /// `streams.ibm.com/hostpool=<tag>`, several are one node label `hostpool.streams.ibm.com/<tag>`
     /// each.
+    #[schemars(
+        with = "Vec<String>",
+        length(min = 1, max = 16),
+        inner(length(min = 1, max = 63), regex(pattern = LABEL_NAME.regex)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
     /// Whether other jobs may use the hosts.
@@ -70,9 +83,11 @@ pub enum Exclusivity {
 #[serde(rename_all = "camelCase")]
 pub struct HostPoolStatus {
     /// Accepted: the pool can be served. Ready: its members are there.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// The hosts of a pool that has a size or a list, by index.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["index"]))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
     /// The key of the node label by which pods find the members; its value is the index.
@@ -83,11 +98,20 @@ pub struct HostPoolStatus {
     pub exclusive_taint: Option<String>,
 }
 
+impl HostPoolStatus {
+    /// Returns the members that have a node: the index of each, and the node.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (u32, &str)> {
+        let members = self.members.iter().filter(|member| member.state != MemberState::Vacant);
+        members.filter_map(|member| Some((member.index, member.node.as_deref()?)))
+    }
+}
+
 /// One host of a pool.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Member {
     /// Its place in the pool, from 0. It never moves while the member lives.
+    #[schemars(extend("format" = "int32"))]
     pub index: u32,
     /// The node's name. A vacant place keeps the name of the node that it lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,7 +122,7 @@ pub struct Member {
     /// Whether pods can find it.
     pub state: MemberState,
     /// Since when.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub since: Time,
 }
 
@@ -111,80 +135,6 @@ pub enum MemberState {
     Vacant,
     /// The node is chosen, and not ready for the pool yet.
     Reserving,
-}
-
-/// The definition, with what a Rust type cannot say: bounds, and rules between fields.
-#[must_use]
-pub(crate) fn definition(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
-    for version in &mut definition.spec.versions {
-        let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
-        let spec = schema.and_then(|schema| schema.properties.as_mut()?.get_mut("spec"));
-        if let Some(spec) = spec {
-            constrain(spec);
-        }
-        if let Some(status) = status_schema(version) {
-            constrain_status(status);
-        }
-    }
-    definition
-}
-
-/// The schema of the status in a version of a definition.
-pub(crate) fn status_schema(
-    version: &mut CustomResourceDefinitionVersion,
-) -> Option<&mut JSONSchemaProps> {
-    let schema = version.schema.as_mut()?.open_api_v3_schema.as_mut()?;
-    schema.properties.as_mut()?.get_mut("status")
-}
-
-fn constrain_status(status: &mut JSONSchemaProps) {
-    let properties = status.properties.get_or_insert_default();
-    if let Some(conditions) = properties.get_mut("conditions") {
-        condition::constrain(conditions);
-    }
-    if let Some(members) = properties.get_mut("members") {
-        members.x_kubernetes_list_type = Some("map".to_owned());
-        members.x_kubernetes_list_map_keys = Some(vec!["index".to_owned()]);
-        if let Some(item) = item_schema(members) {
-            let properties = item.properties.get_or_insert_default();
-            if let Some(since) = properties.get_mut("since") {
-                since.format = Some("date-time".to_owned());
-            }
-            if let Some(index) = properties.get_mut("index") {
-                index.format = Some("int32".to_owned());
-            }
-        }
-    }
-}
-
-pub(crate) fn constrain(spec: &mut JSONSchemaProps) {
-    let properties = spec.properties.get_or_insert_default();
-    if let Some(hosts) = properties.get_mut("hosts") {
-        hosts.nullable = None;
-        hosts.min_items = Some(1);
-        hosts.max_items = i64::try_from(MAX_HOSTS).ok();
-        // The API server itself finds duplicates in a set; a rule that compares each with each
-        // exceeds its budget for 256 long names.
-        hosts.x_kubernetes_list_type = Some("set".to_owned());
-        items(hosts, 1, 253);
-    }
-    if let Some(size) = properties.get_mut("size") {
-        size.nullable = None;
-        size.format = Some("int32".to_owned());
-        size.minimum = Some(1.0);
-        size.maximum = Some(5000.0);
-    }
-    if let Some(tags) = properties.get_mut("tags") {
-        tags.nullable = None;
-        tags.min_items = Some(1);
-        tags.max_items = Some(16);
-        tags.x_kubernetes_list_type = Some("set".to_owned());
-        items(tags, 1, 63);
-        if let Some(item) = item_schema(tags) {
-            item.pattern = Some(LABEL_NAME.regex.to_owned());
-        }
-    }
-    spec.x_kubernetes_validations = Some(RULES.iter().map(Rule::validation).collect());
 }
 
 /// The rules between the fields of a spec, and for its changes. They are on `spec`: a transition
@@ -240,11 +190,4 @@ pub(crate) const RULES: &[Rule] = &[
 
 fn has(object: &Value, field: &str) -> bool {
     object.get(field).is_some()
-}
-
-pub(crate) fn items(list: &mut JSONSchemaProps, shortest: i64, longest: i64) {
-    if let Some(item) = item_schema(list) {
-        item.min_length = Some(shortest);
-        item.max_length = Some(longest);
-    }
 }

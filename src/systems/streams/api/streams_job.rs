@@ -2,18 +2,16 @@
 //! processing element, its operators with their host constraints (Streams design, "Host
 //! Constraints").
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::host_pool::{self, Exclusivity, items, status_schema};
-use crate::api::condition::{self, Condition, item_schema};
-use crate::api::rules::{Holds, IDENTIFIER, LABEL_NAME, Rule, length};
+use super::host_pool::{self, Exclusivity, MAX_HOSTS};
+use crate::api::condition::Condition;
+use crate::api::rules::{Holds, IDENTIFIER, LABEL_NAME, Rule, length, validations};
 
 /// The most pools of a job.
 pub const MAX_POOLS: usize = 64;
@@ -42,15 +40,24 @@ pub const MAX_TOKENS: usize = 16;
     printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
+#[schemars(extend("x-kubernetes-validations" = validations(RULES)))]
 #[serde(rename_all = "camelCase")]
 pub struct StreamsJobSpec {
     /// Whether colocation, exlocation and isolation must hold or are only preferred.
     #[serde(default)]
     pub enforcement: Enforcement,
     /// The job's pools. Each becomes a HostPool that this job owns.
+    #[schemars(
+        length(max = MAX_POOLS),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<Pool>,
     /// The job's processing elements. One is one pod, labelled `streams.ibm.com/pe`.
+    #[schemars(
+        length(max = MAX_ELEMENTS),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processing_elements: Vec<ProcessingElement>,
 }
@@ -67,17 +74,32 @@ pub enum Enforcement {
 
 /// A pool of the job: a list of hosts, or what they must be like (`createPool`).
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(extend("x-kubernetes-validations" = pool_rules()))]
 #[serde(rename_all = "camelCase")]
 pub struct Pool {
     /// Its SPL name.
+    #[schemars(length(min = 1, max = 253), regex(pattern = IDENTIFIER.regex))]
     pub name: String,
     /// The hosts by name or IP address, in order. Excludes size and tags.
+    #[schemars(
+        with = "Vec<String>",
+        length(min = 1, max = MAX_HOSTS),
+        inner(length(min = 1, max = 253)),
+        extend("x-kubernetes-list-type" = "atomic")
+    )]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<String>>,
     /// How many hosts the pool has.
+    #[schemars(with = "i32", range(min = 1, max = 5000))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u32>,
     /// What a host must carry, all of it.
+    #[schemars(
+        with = "Vec<String>",
+        length(min = 1, max = 16),
+        inner(length(min = 1, max = 63), regex(pattern = LABEL_NAME.regex)),
+        extend("x-kubernetes-list-type" = "atomic")
+    )]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
     /// Whether other jobs may use the hosts.
@@ -90,8 +112,13 @@ pub struct Pool {
 #[serde(rename_all = "camelCase")]
 pub struct ProcessingElement {
     /// Its name, the value of the pod's label `streams.ibm.com/pe`.
+    #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_NAME.regex))]
     pub name: String,
     /// The operators that were fused into it. Its constraints are the union of theirs.
+    #[schemars(
+        length(max = MAX_OPERATORS),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operators: Vec<Operator>,
 }
@@ -101,14 +128,18 @@ pub struct ProcessingElement {
 #[serde(rename_all = "camelCase")]
 pub struct Operator {
     /// Its name in the job.
+    #[schemars(length(min = 1, max = 1024))]
     pub name: String,
     /// `host(...)`.
+    #[schemars(with = "Host")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
     /// `hostColocation(...)`: one host for all operators with an equal token.
+    #[schemars(length(max = MAX_TOKENS), inner(length(min = 1, max = 1024)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_colocation: Vec<String>,
     /// `hostExlocation(...)`: pairwise different hosts for all operators with an equal token.
+    #[schemars(length(max = MAX_TOKENS), inner(length(min = 1, max = 1024)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_exlocation: Vec<String>,
     /// `hostIsolation`: a host without any other processing element of the job.
@@ -118,18 +149,23 @@ pub struct Operator {
 
 /// A host: exactly one of name, address and pool.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(extend("x-kubernetes-validations" = validations(HOST_RULES)))]
 #[serde(rename_all = "camelCase")]
 pub struct Host {
     /// `host("foo.watson.ibm.com")`.
+    #[schemars(with = "String", length(min = 1, max = 253))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// `host("10.4.40.83")`.
+    #[schemars(with = "String", length(min = 1, max = 45))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// `host(Pool)`: a pool of the job, by its SPL name.
+    #[schemars(with = "String", length(min = 1, max = 253))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// `host(Pool[5])`: the member of that pool, from 0.
+    #[schemars(with = "i32", range(min = 0, max = 4999))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
 }
@@ -139,6 +175,7 @@ pub struct Host {
 #[serde(rename_all = "camelCase")]
 pub struct StreamsJobStatus {
     /// Accepted: the job can be placed. Ready: its pools are.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// The HostPools of the job, by SPL name.
@@ -166,7 +203,7 @@ pub struct Witness {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<ReservedNode>,
     /// When the nodes last changed.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub since: Time,
     /// How often they changed because a pod found no room on its node.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -221,69 +258,16 @@ pub struct Group {
     pub host: Option<String>,
 }
 
-/// The definition, with what a Rust type cannot say: bounds, and rules between fields.
-#[must_use]
-pub(crate) fn definition(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
-    for version in &mut definition.spec.versions {
-        let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
-        let spec = schema.and_then(|schema| schema.properties.as_mut()?.get_mut("spec"));
-        if let Some(spec) = spec {
-            constrain(spec);
-        }
-        let status = status_schema(version);
-        let properties = status.and_then(|status| status.properties.as_mut());
-        let Some(properties) = properties else { continue };
-        if let Some(conditions) = properties.get_mut("conditions") {
-            condition::constrain(conditions);
-        }
-        let witness = properties.get_mut("witness").and_then(|of| of.properties.as_mut());
-        if let Some(since) = witness.and_then(|witness| witness.get_mut("since")) {
-            since.format = Some("date-time".to_owned());
-        }
+/// The rules of a HostPool for a pool of a job. A HostPool's lists are sets; here they stay plain, and the
+/// check finds what is there twice: sets compare without their order, and making them lists again for each
+/// of 64 pools costs more than the API server spends on a rule.
+fn pool_rules() -> Vec<ValidationRule> {
+    let mut rules = validations(host_pool::RULES);
+    for of in &mut rules {
+        of.rule = of.rule.replace(".map(h, h)", "");
+        of.message = of.message.take().map(|message| message.replace("a new pool", "a new job"));
     }
-    definition
-}
-
-fn constrain(spec: &mut JSONSchemaProps) {
-    spec.x_kubernetes_validations = Some(RULES.iter().map(Rule::validation).collect());
-    let properties = spec.properties.get_or_insert_default();
-    if let Some(pools) = properties.get_mut("pools") {
-        bound(pools, MAX_POOLS);
-        named(pools);
-        if let Some(pool) = item_schema(pools) {
-            host_pool::constrain(pool);
-            name(pool, IDENTIFIER.regex, 253);
-            // A HostPool's lists are sets; here they stay plain, and the check finds what is there
-            // twice: sets compare without their order, and making them lists again for each of 64
-            // pools costs more than the API server spends on a rule.
-            for list in ["hosts", "tags"] {
-                let list = pool.properties.as_mut().and_then(|pool| pool.get_mut(list));
-                if let Some(list) = list {
-                    list.x_kubernetes_list_type = Some("atomic".to_owned());
-                }
-            }
-            for rule in pool.x_kubernetes_validations.iter_mut().flatten() {
-                rule.rule = rule.rule.replace(".map(h, h)", "");
-                rule.message =
-                    rule.message.take().map(|message| message.replace("a new pool", "a new job"));
-            }
-        }
-    }
-    if let Some(elements) = properties.get_mut("processingElements") {
-        bound(elements, MAX_ELEMENTS);
-        named(elements);
-        if let Some(element) = item_schema(elements) {
-            name(element, LABEL_NAME.regex, 63);
-            let operators = element.properties.as_mut().and_then(|p| p.get_mut("operators"));
-            if let Some(operators) = operators {
-                bound(operators, MAX_OPERATORS);
-                named(operators);
-                if let Some(operator) = item_schema(operators) {
-                    constrain_operator(operator);
-                }
-            }
-        }
-    }
+    rules
 }
 
 /// The cheap rules for changes of a job: only pools may grow, which the rules of each pool check. The
@@ -326,51 +310,3 @@ pub(crate) const HOST_RULES: &[Rule] = &[
         holds: Holds::Alone(|host| host.get("index").is_none() || host.get("pool").is_some()),
     },
 ];
-
-fn constrain_operator(operator: &mut JSONSchemaProps) {
-    name(operator, "", 1024);
-    let properties = operator.properties.get_or_insert_default();
-    for tokens in ["hostColocation", "hostExlocation"] {
-        if let Some(tokens) = properties.get_mut(tokens) {
-            bound(tokens, MAX_TOKENS);
-            items(tokens, 1, 1024);
-        }
-    }
-    if let Some(host) = properties.get_mut("host") {
-        host.nullable = None;
-        host.x_kubernetes_validations = Some(HOST_RULES.iter().map(Rule::validation).collect());
-        for (key, longest) in [("name", 253), ("address", 45), ("pool", 253)] {
-            if let Some(field) = host.properties.as_mut().and_then(|p| p.get_mut(key)) {
-                field.nullable = None;
-                field.min_length = Some(1);
-                field.max_length = Some(longest);
-            }
-        }
-        if let Some(index) = host.properties.as_mut().and_then(|p| p.get_mut("index")) {
-            index.nullable = None;
-            index.format = Some("int32".to_owned());
-            index.minimum = Some(0.0);
-            index.maximum = Some(4999.0);
-        }
-    }
-}
-
-fn bound(list: &mut JSONSchemaProps, longest: usize) {
-    list.max_items = i64::try_from(longest).ok();
-}
-
-/// A list whose items are distinguished by their names.
-fn named(list: &mut JSONSchemaProps) {
-    list.x_kubernetes_list_type = Some("map".to_owned());
-    list.x_kubernetes_list_map_keys = Some(vec!["name".to_owned()]);
-}
-
-fn name(object: &mut JSONSchemaProps, pattern: &str, longest: i64) {
-    if let Some(name) = object.properties.as_mut().and_then(|p| p.get_mut("name")) {
-        name.min_length = Some(1);
-        name.max_length = Some(longest);
-        if !pattern.is_empty() {
-            name.pattern = Some(pattern.to_owned());
-        }
-    }
-}
