@@ -43,7 +43,6 @@ use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, escape, quoted, shorten};
 use crate::placement::record;
 use crate::systems::policy::Policy;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::policy::Compat;
 use crate::view::View;
 use crate::view::resource::{NAMESPACE, NODE, POD, STATEFUL_SET};

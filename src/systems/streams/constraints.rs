@@ -7,7 +7,6 @@ use crate::placement::intent::{
     label_requirement, on_labels,
 };
 use crate::placement::reason::{Reason, quoted};
-use crate::systems::streams::kinds::StreamsView as _;
 
 impl Placing<'_> {
     /// `hostColocation`: all pods with the token run on one node. `node` is the node that the pod's

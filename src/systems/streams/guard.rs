@@ -5,8 +5,7 @@ use crate::api::condition::{ACCEPTED, Condition, Status, find};
 use crate::placement::reason::{Finding, Reason};
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
-use crate::systems::streams::kinds::StreamsView as _;
-use crate::systems::streams::kinds::host_pool::{Form, HostPool, to_usize};
+use crate::systems::streams::kinds::host_pool::{HostPool, to_usize};
 use crate::view::{Name, View};
 
 /// Checks whether the policy allows pools in a namespace.
@@ -19,26 +18,27 @@ pub(crate) fn pools(
     view: &View,
     policy: &Policy,
 ) -> Result<(), Finding> {
-    let problem = if !policy.host_pools.enabled {
-        "the policy turns host pools off".to_owned()
-    } else {
-        let labels = view.namespace_labels(namespace);
-        let missing = policy.host_pools.namespaces.iter().find(|(key, value)| {
-            labels.and_then(|labels| labels.get(key.as_str())).map(AsRef::as_ref)
-                != Some(value.as_str())
-        });
-        match missing {
-            None => return Ok(()),
-            Some((key, value)) => format!(
-                "the policy allows host pools in namespaces labelled {key}={value}, and {namespace} is not"
-            ),
-        }
-    };
+    let Some(problem) = find_refusal(namespace, view, policy) else { return Ok(()) };
     Err(Finding::new(
         Reason::PoolNotAllowed,
         subject,
         problem,
         "ask the cluster's administrator, or do without pools",
+    ))
+}
+
+/// Returns why the policy allows no pools in a namespace.
+pub(crate) fn find_refusal(namespace: &str, view: &View, policy: &Policy) -> Option<String> {
+    if !policy.host_pools.enabled {
+        return Some("the policy turns host pools off".to_owned());
+    }
+    let labels = view.namespace_labels(namespace);
+    let (key, value) = policy.host_pools.namespaces.iter().find(|(key, value)| {
+        labels.and_then(|labels| labels.get(key.as_str())).map(AsRef::as_ref)
+            != Some(value.as_str())
+    })?;
+    Some(format!(
+        "the policy allows host pools in namespaces labelled {key}={value}, and {namespace} is not"
     ))
 }
 
@@ -130,9 +130,8 @@ fn count_exclusive(mut pools: Vec<&HostPool>, policy: &Policy) -> u32 {
     pools.retain(|pool| pool.exclusive && !is_refused(pool));
     let has_nodes = |pool: &&HostPool| !pool.status.members.is_empty();
     let (serving, waiting): (Vec<_>, Vec<_>) = pools.into_iter().partition(has_nodes);
-    let wanted = |pool: &HostPool| hosts(pool.form.as_ref().ok());
-    let taken = serving.into_iter().map(wanted).fold(0, u32::saturating_add);
-    waiting.into_iter().map(wanted).fold(taken, |taken, wanted| {
+    let taken = serving.into_iter().map(HostPool::size).fold(0, u32::saturating_add);
+    waiting.into_iter().map(HostPool::size).fold(taken, |taken, wanted| {
         let sum = taken.saturating_add(wanted);
         if sum <= policy.host_pools.max_exclusive_nodes_per_namespace { sum } else { taken }
     })
@@ -151,14 +150,4 @@ pub(crate) fn find_current<'p>(pool: &'p HostPool, type_: &str) -> Option<&'p Co
         condition.status == Status::False
             && condition.observed_generation == Some(pool.identity.generation)
     })
-}
-
-/// How many hosts a pool of this form reserves.
-#[must_use]
-pub(crate) fn hosts(form: Option<&Form>) -> u32 {
-    match form {
-        Some(Form::Sized(size, _)) => *size,
-        Some(Form::Literal(hosts)) => u32::try_from(hosts.len()).unwrap_or(u32::MAX),
-        _ => 0,
-    }
 }

@@ -3,8 +3,6 @@
 //! A cluster autoscaler copies the pool's label into the template of a new node, so a pod that requires
 //! only that label would make it buy nodes that are no members. It leaves the hostname out.
 
-use super::guard;
-use super::kinds::StreamsView as _;
 use super::kinds::host_pool::{HostPool, to_usize};
 use crate::systems::streams::api::host_pool::{Member, MemberState};
 use crate::view::View;
@@ -27,7 +25,7 @@ pub(super) fn of_members<'v>(
         .collect();
     let size = match index {
         Some(_) => 1,
-        None => to_usize(guard::hosts(pool.form.as_ref().ok())),
+        None => to_usize(pool.size()),
     };
     if size == 0 || size > MOST || members.len() != size {
         return None;

@@ -28,7 +28,6 @@ use crate::policy;
 use crate::systems::policy::Policy;
 use crate::systems::preview::ASSUMED_UID;
 use crate::systems::streams::api::streams_job::Enforcement;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{Claim, Location};
 use crate::systems::streams::resources::STREAMS_JOB;

@@ -1,5 +1,5 @@
 //! The kinds of objects that the Streams constraints read: a projection and a table for each, and
-//! `StreamsView` for queries about them.
+//! queries about them.
 
 pub(crate) mod companions;
 pub mod host_pool;
@@ -17,69 +17,6 @@ use node_marks::{Marks, NodeMarks, has_tags};
 use scaling::{ScalingPod, ScalingPods, ScalingSet, ScalingSets};
 use streams_job::{StreamsJob, StreamsJobs};
 use streams_pod::{PodDetails, StreamsPods};
-
-/// Queries about pools, jobs and the pods of jobs.
-pub(crate) trait StreamsView {
-    /// A HostPool, if the View has it.
-    fn host_pool(&self, name: &Name) -> Option<&HostPool>;
-
-    fn host_pools(&self) -> impl Iterator<Item = (&Name, &HostPool)>;
-
-    /// A StreamsJob, if the View has it.
-    fn streams_job(&self, name: &Name) -> Option<&StreamsJob>;
-
-    fn streams_jobs(&self) -> impl Iterator<Item = (&Name, &StreamsJob)>;
-
-    /// The Streams pods whose details are kept: all of them in the controller's View, none
-    /// elsewhere.
-    fn pods(&self) -> impl Iterator<Item = (&Name, &PodDetails)>;
-
-    /// The StatefulSets of scaling pods. Only in the controller's View.
-    fn scaling_sets(&self) -> impl Iterator<Item = (&Name, &ScalingSet)>;
-
-    /// The pods of such a StatefulSet, sorted by name.
-    fn scaling_pods(&self, set: &Name) -> impl Iterator<Item = (&Name, &ScalingPod)>;
-
-    /// The bound Streams pods that have not ended: the name, the job, and the node.
-    fn running_pods(&self) -> impl Iterator<Item = (&Name, Option<&str>, &str)>;
-
-    /// The nodes that run pods of a colocation group: pods with this label (key and value) and, if
-    /// `job` is given, of this job. As for the scheduler, finished pods do not count.
-    fn colocation_nodes(
-        &self,
-        namespace: &str,
-        label: (&str, &str),
-        job: Option<&str>,
-    ) -> BTreeSet<&str>;
-
-    /// The number of nodes that have all of these tags (see [`node_marks::tag`]). Without tags, the
-    /// number of all nodes.
-    fn nodes_with_tags(&self, tags: &[Box<str>]) -> usize;
-
-    /// Whether at least one node has all of these tags (see [`node_marks::tag`]).
-    fn has_node_with_tags(&self, tags: &[Box<str>]) -> bool {
-        self.nodes_with_tags(tags) > 0
-    }
-
-    /// The hashes of the exclusive pools whose taints the nodes with all of these tags have; `None` stands
-    /// for nodes without such a taint. Empty if no node has the tags, of which there must be at least one.
-    fn exclusive_pools_of_tagged(&self, tags: &[Box<str>]) -> BTreeSet<Option<&str>>;
-
-    /// The tags of a node (see [`node_marks::tag`]).
-    fn node_tags(&self, node: &str) -> &[Box<str>];
-
-    /// The hash of the exclusive pool whose taint a node has.
-    fn exclusive_pool(&self, node: &str) -> Option<&str>;
-
-    /// The marks of a node; `None` if it has none.
-    fn node_marks(&self, node: &str) -> Option<&Marks>;
-
-    /// Returns whether any node lacks the label `kubernetes.io/hostname`.
-    fn has_nameless_node(&self) -> bool;
-
-    /// The label `kubernetes.io/hostname` of a node; `None` if there is no such node, or no label.
-    fn hostname<'v>(&'v self, node: &'v str) -> Option<&'v str>;
-}
 
 /// Says in brackets which tags nodes have in the form that does not count for a pool with these tags: one
 /// key has one value, so a pool with several tags is found by other labels than one with one tag. Empty if
@@ -110,42 +47,52 @@ pub(crate) fn in_other_form(view: &View, tags: &[Box<str>]) -> String {
     }
 }
 
-impl StreamsView for View {
-    fn host_pool(&self, name: &Name) -> Option<&HostPool> {
+/// Queries about pools, jobs and the pods of jobs.
+impl View {
+    /// A HostPool, if the View has it.
+    pub(super) fn host_pool(&self, name: &Name) -> Option<&HostPool> {
         self.table::<HostPools>()?.get(name)
     }
 
-    fn host_pools(&self) -> impl Iterator<Item = (&Name, &HostPool)> {
+    pub(super) fn host_pools(&self) -> impl Iterator<Item = (&Name, &HostPool)> {
         self.table::<HostPools>().into_iter().flat_map(HostPools::iter)
     }
 
-    fn streams_job(&self, name: &Name) -> Option<&StreamsJob> {
+    /// A StreamsJob, if the View has it.
+    pub(super) fn streams_job(&self, name: &Name) -> Option<&StreamsJob> {
         self.table::<StreamsJobs>()?.get(name)
     }
 
-    fn streams_jobs(&self) -> impl Iterator<Item = (&Name, &StreamsJob)> {
+    pub(super) fn streams_jobs(&self) -> impl Iterator<Item = (&Name, &StreamsJob)> {
         self.table::<StreamsJobs>().into_iter().flat_map(StreamsJobs::iter)
     }
 
-    fn pods(&self) -> impl Iterator<Item = (&Name, &PodDetails)> {
+    /// The Streams pods whose details are kept: all of them in the controller's View, none
+    /// elsewhere.
+    pub(super) fn pods(&self) -> impl Iterator<Item = (&Name, &PodDetails)> {
         self.table::<StreamsPods>().into_iter().flat_map(StreamsPods::iter)
     }
 
-    fn scaling_sets(&self) -> impl Iterator<Item = (&Name, &ScalingSet)> {
+    /// The StatefulSets of scaling pods. Only in the controller's View.
+    pub(super) fn scaling_sets(&self) -> impl Iterator<Item = (&Name, &ScalingSet)> {
         self.table::<ScalingSets>().into_iter().flat_map(ScalingSets::iter)
     }
 
-    fn scaling_pods(&self, set: &Name) -> impl Iterator<Item = (&Name, &ScalingPod)> {
+    /// The pods of such a StatefulSet, sorted by name.
+    pub(super) fn scaling_pods(&self, set: &Name) -> impl Iterator<Item = (&Name, &ScalingPod)> {
         self.table::<ScalingPods>().into_iter().flat_map(move |table| {
             table.index().get(set).filter_map(|name| table.get_key_value(name))
         })
     }
 
-    fn running_pods(&self) -> impl Iterator<Item = (&Name, Option<&str>, &str)> {
+    /// The bound Streams pods that have not ended: the name, the job, and the node.
+    pub(super) fn running_pods(&self) -> impl Iterator<Item = (&Name, Option<&str>, &str)> {
         self.table::<StreamsPods>().into_iter().flat_map(StreamsPods::running)
     }
 
-    fn colocation_nodes(
+    /// The nodes that run pods of a colocation group: pods with this label (key and value) and, if
+    /// `job` is given, of this job. As for the scheduler, finished pods do not count.
+    pub(super) fn colocation_nodes(
         &self,
         namespace: &str,
         label: (&str, &str),
@@ -155,36 +102,50 @@ impl StreamsView for View {
         pods.map(|pods| pods.nodes_of_group(namespace, label, job)).unwrap_or_default()
     }
 
-    fn nodes_with_tags(&self, tags: &[Box<str>]) -> usize {
+    /// The number of nodes that have all of these tags (see [`node_marks::tag`]). Without tags, the
+    /// number of all nodes.
+    pub(super) fn nodes_with_tags(&self, tags: &[Box<str>]) -> usize {
         if tags.is_empty() {
             return self.node_count();
         }
         self.table::<NodeMarks>().map_or(0, |marks| marks.with_tags(tags))
     }
 
-    fn exclusive_pools_of_tagged(&self, tags: &[Box<str>]) -> BTreeSet<Option<&str>> {
+    /// Whether at least one node has all of these tags (see [`node_marks::tag`]).
+    pub(super) fn has_node_with_tags(&self, tags: &[Box<str>]) -> bool {
+        self.nodes_with_tags(tags) > 0
+    }
+
+    /// The hashes of the exclusive pools whose taints the nodes with all of these tags have; `None` stands
+    /// for nodes without such a taint. Empty if no node has the tags, of which there must be at least one.
+    pub(super) fn exclusive_pools_of_tagged(&self, tags: &[Box<str>]) -> BTreeSet<Option<&str>> {
         let marks = self.table::<NodeMarks>().into_iter();
         marks.flat_map(|marks| marks.exclusive_pools_of_tagged(tags)).collect()
     }
 
-    fn node_tags(&self, node: &str) -> &[Box<str>] {
+    /// The tags of a node (see [`node_marks::tag`]).
+    pub(super) fn node_tags(&self, node: &str) -> &[Box<str>] {
         let marks = self.table::<NodeMarks>().and_then(|marks| marks.get(node));
         marks.map_or(&[], |marks| &marks.tags)
     }
 
-    fn exclusive_pool(&self, node: &str) -> Option<&str> {
+    /// The hash of the exclusive pool whose taint a node has.
+    pub(super) fn exclusive_pool(&self, node: &str) -> Option<&str> {
         self.table::<NodeMarks>()?.exclusive_pool(node)
     }
 
-    fn node_marks(&self, node: &str) -> Option<&Marks> {
+    /// The marks of a node; `None` if it has none.
+    pub(super) fn node_marks(&self, node: &str) -> Option<&Marks> {
         self.table::<NodeMarks>()?.get(node)
     }
 
-    fn has_nameless_node(&self) -> bool {
+    /// Returns whether any node lacks the label `kubernetes.io/hostname`.
+    pub(super) fn has_nameless_node(&self) -> bool {
         self.table::<NodeMarks>().is_some_and(NodeMarks::has_nameless)
     }
 
-    fn hostname<'v>(&'v self, node: &'v str) -> Option<&'v str> {
+    /// The label `kubernetes.io/hostname` of a node; `None` if there is no such node, or no label.
+    pub(super) fn hostname<'v>(&'v self, node: &'v str) -> Option<&'v str> {
         self.node(node)?;
         self.table::<NodeMarks>()?.hostname(node)
     }

@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::api::host_pool::MemberState;
 use super::keys::{JOB, PROCESSING_ELEMENT};
-use super::kinds::StreamsView as _;
 use super::resources::{HOST_POOL, STREAMS_JOB};
 use crate::kubernetes::{is_finished, label, node_name};
 use crate::systems::check::Context;

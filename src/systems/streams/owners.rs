@@ -3,29 +3,30 @@
 
 use std::fmt;
 
-use super::kinds::StreamsView as _;
 use super::kinds::host_pool::{Form, HostPool};
 use super::kinds::node_marks::{has_tags, tag_keys};
-use super::resolve::{Resolved, resolve};
+use super::resolve::find_node;
 use crate::view::{Name, View};
+
+/// Returns the nodes that a pool of this form may have: those that it lists, those with its tags, or all.
+pub(crate) fn nodes_of<'v>(form: &'v Form, view: &'v View) -> Vec<&'v str> {
+    let tags = match form {
+        Form::Literal(hosts) => {
+            return hosts.iter().filter_map(|host| find_node(view, host)).collect();
+        }
+        Form::Tagged(tags) | Form::Sized(_, tags) => tag_keys(tags),
+        Form::Any => Vec::new(),
+    };
+    let nodes = view.nodes().map(|(node, _)| node);
+    nodes.filter(|node| has_tags(view.node_tags(node), &tags)).collect()
+}
 
 /// Returns the hosts of a pool whose nodes the controller does not mark: those that it lists, or all nodes
 /// with its tags. A pool of any node has none for itself.
 pub(crate) fn unmarked_hosts<'v>(pool: &'v HostPool, view: &'v View) -> Vec<&'v str> {
     match &pool.form {
-        Ok(Form::Literal(hosts)) if !pool.exclusive => {
-            let node = |host| match resolve(view, host) {
-                Resolved::Node(node) => Some(node),
-                Resolved::Unknown | Resolved::Ambiguous(_) => None,
-            };
-            hosts.iter().filter_map(node).collect()
-        }
-        Ok(Form::Tagged(tags)) => {
-            let tags = tag_keys(tags);
-            let nodes = view.nodes().map(|(node, _)| node);
-            nodes.filter(|node| has_tags(view.node_tags(node), &tags)).collect()
-        }
-        Ok(Form::Literal(_) | Form::Any | Form::Sized(..)) | Err(_) => Vec::new(),
+        Ok(form) if !pool.is_labelled() && *form != Form::Any => nodes_of(form, view),
+        _ => Vec::new(),
     }
 }
 

@@ -9,7 +9,6 @@ use crate::systems::preview::{
     ASSUMED_UID, Decide, Decided, Given, Preview, PreviewedKind, Verdict,
 };
 use crate::systems::streams::api::streams_job::ReservedNode;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};

@@ -11,7 +11,6 @@ use super::owners::{Owner, find_pool};
 use super::request::Request;
 use super::{Placing, keys};
 use crate::systems::fit::{self, Candidate, Obstacle, PodNeeds, Question};
-use crate::systems::streams::kinds::StreamsView as _;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use crate::placement::affinity::{excludes, implies, matches_nothing};
@@ -67,6 +66,15 @@ pub(crate) fn resolve<'v>(view: &'v View, host: &'v Host) -> Resolved<'v> {
             nodes.push(node);
             Resolved::Ambiguous(nodes)
         }
+    }
+}
+
+/// Returns the node of a host, if it is exactly one.
+#[must_use]
+pub(crate) fn find_node<'v>(view: &'v View, host: &'v Host) -> Option<&'v str> {
+    match resolve(view, host) {
+        Resolved::Node(node) => Some(node),
+        Resolved::Unknown | Resolved::Ambiguous(_) => None,
     }
 }
 

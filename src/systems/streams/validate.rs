@@ -7,7 +7,7 @@ use super::job::check::check;
 use super::job::sites::Sites;
 use super::job::whole::{Fixed, Judged, STEPS, is_searched, judge, lacks_only_nodes};
 use super::policy::Unmet;
-use super::resolve::{Resolved, format_host, resolve};
+use super::resolve::{find_node, format_host};
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api;
@@ -59,8 +59,10 @@ fn whole_job(name: &Name, job: &StreamsJob, view: &View, policy: &Policy) -> Ver
     let fixed = Fixed::without_pods(name, job, view);
     match judge(name, job, &sites, &fixed) {
         Judged::Possible(_) => Verdict::default(),
-        Judged::Impossible(finding) if may_wait && lacks_only_nodes(&finding) => Verdict::default(),
-        Judged::Impossible(finding) => vec![finding].into(),
+        Judged::Impossible(finding, _) if may_wait && lacks_only_nodes(&finding) => {
+            Verdict::default()
+        }
+        Judged::Impossible(finding, _) => vec![finding].into(),
         Judged::Unknown => {
             let text = format!(
                 "the search for a placement of the whole job ended after {STEPS} steps without an \
@@ -123,7 +125,7 @@ fn host_pool(name: &Name, pool: &HostPool, view: &View, policy: &Policy) -> Vec<
             findings.extend(guard::count(&subject, name, view, policy).err());
             if pool.exclusive {
                 let others = |other: &str, _: &HostPool| *other != *name.name;
-                let wanted = guard::hosts(Some(form));
+                let wanted = pool.size();
                 let guarded =
                     guard::exclusive_hosts(&subject, &name.namespace, wanted, others, view, policy);
                 findings.extend(guarded.err());
@@ -131,7 +133,7 @@ fn host_pool(name: &Name, pool: &HostPool, view: &View, policy: &Policy) -> Vec<
             if let Form::Literal(hosts) = form {
                 let mut seen = HashMap::new();
                 for host in hosts {
-                    let Resolved::Node(node) = resolve(view, host) else { continue };
+                    let Some(node) = find_node(view, host) else { continue };
                     if let Some(earlier) = seen.insert(node, host) {
                         let problem = format!(
                             "has node {node} twice: once as the {}, once as the {}",

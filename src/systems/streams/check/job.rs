@@ -12,7 +12,6 @@ use crate::placement::reason::Reason;
 use crate::systems::check::words::counted;
 use crate::systems::check::{Context, Diagnosis};
 use crate::systems::streams::keys::{JOB, PROCESSING_ELEMENT};
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::resources::STREAMS_JOB;
 use crate::view::Name;

@@ -5,7 +5,6 @@ use k8s_openapi::api::core::v1::Toleration;
 use crate::systems::check::{Context, NodeReport};
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINTS};
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::view::Name;
 use crate::view::node::Taint;
 

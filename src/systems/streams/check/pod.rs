@@ -13,7 +13,6 @@ use crate::systems::streams::NAME;
 use crate::systems::streams::api::host_pool::Member;
 use crate::systems::streams::job::whole::Restriction;
 use crate::systems::streams::keys::{COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT};
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::view::Name;
 

@@ -11,10 +11,8 @@ use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::fit::{self, Obstacle, PodNeeds, Question};
 use crate::systems::streams::api::host_pool::{Member, MemberState};
 use crate::systems::streams::guard::{find_current, is_refused};
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool, POOL_LABEL_PREFIX};
-use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
-use crate::systems::streams::owners::unmarked_hosts;
+use crate::systems::streams::owners::{nodes_of, unmarked_hosts};
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
 use crate::systems::streams::resources::HOST_POOL;
@@ -87,7 +85,7 @@ fn report_owners(diagnosis: &mut Diagnosis, cluster: &Cluster, name: &Name, pool
     others.sort_unstable_by_key(|(other, _)| *other);
     for (other, of) in others {
         let unmarked = unmarked_hosts(of, view);
-        let marked = recorded(of).filter(|_| of.is_labelled());
+        let marked = of.status.nodes().map(|(_, node)| node).filter(|_| of.is_labelled());
         let hosts: BTreeSet<&str> = unmarked.into_iter().chain(marked).collect();
         let hosts: Vec<&str> = hosts.intersection(&wanted).copied().collect();
         let verb = match (hosts.len(), of.exclusive) {
@@ -104,24 +102,9 @@ fn report_owners(diagnosis: &mut Diagnosis, cluster: &Cluster, name: &Name, pool
 
 /// The nodes that a pool could have besides those that its status records.
 fn wanted<'c>(pool: &'c HostPool, cluster: &'c Cluster) -> BTreeSet<&'c str> {
-    let view = &cluster.view;
-    let nodes = view.nodes().map(|(node, _)| node);
-    let mut wanted: BTreeSet<&str> = match &pool.form {
-        Ok(Form::Literal(hosts)) => {
-            let node = |host| match resolve(view, host) {
-                Resolved::Node(node) => Some(node),
-                Resolved::Unknown | Resolved::Ambiguous(_) => None,
-            };
-            hosts.iter().filter_map(node).collect()
-        }
-        Ok(Form::Tagged(tags) | Form::Sized(_, tags)) => {
-            let tags = tag_keys(tags);
-            nodes.filter(|node| has_tags(view.node_tags(node), &tags)).collect()
-        }
-        Ok(Form::Any) => nodes.collect(),
-        Err(_) => BTreeSet::new(),
-    };
-    recorded(pool).for_each(|node| _ = wanted.remove(node));
+    let nodes = pool.form.iter().flat_map(|form| nodes_of(form, &cluster.view));
+    let mut wanted: BTreeSet<&str> = nodes.collect();
+    pool.status.nodes().for_each(|(_, node)| _ = wanted.remove(node));
     wanted
 }
 
@@ -149,13 +132,6 @@ pub(super) fn report_ways_out<'c>(
         }
     }
     closed.report_ways_out(diagnosis, |_| true);
-}
-
-/// The nodes that the status of a pool records.
-fn recorded(pool: &HostPool) -> impl Iterator<Item = &str> {
-    let members = pool.status.members.iter();
-    let members = members.filter(|member| member.state != MemberState::Vacant);
-    members.filter_map(|member| member.node.as_deref())
 }
 
 /// Finds the pools that no job owns.

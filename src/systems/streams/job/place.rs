@@ -15,7 +15,6 @@ use crate::placement::merge::required_node_terms;
 use crate::placement::reason::Reason;
 use crate::placement::record;
 use crate::systems::check::words::some;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::streams_job::closure::Location;
 
 impl Placing<'_> {

@@ -7,9 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::systems::policy::Policy;
-use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::guard::is_refused;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
 use crate::systems::streams::kinds::node_marks::{Limits, has_tags, tag_keys};
 use crate::systems::streams::obstacle::Obstacle;
@@ -19,13 +17,19 @@ use crate::view::{Name, View};
 /// A job: its namespace and its name.
 pub(crate) type JobName<'v> = (&'v str, &'v str);
 
-/// The state of a node.
-#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-pub(crate) struct State<'v> {
+/// A node by itself, whatever pools and pods do with it.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub(crate) struct Site<'v> {
     pub(crate) tags: &'v [Box<str>],
     pub(crate) limits: Limits,
     /// Whether the policy's `hostPools.nodeSelector` selects it, as far as its labels are known.
-    pub(crate) is_selected: bool,
+    is_selected: bool,
+}
+
+/// The state of a node.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub(crate) struct State<'v> {
+    pub(crate) site: Site<'v>,
     /// The hash of the exclusive pool that has it.
     pub(crate) exclusive: Option<&'v str>,
     /// The hashes of all pools that have it and mark their nodes.
@@ -40,7 +44,19 @@ pub(crate) struct State<'v> {
     pub(crate) named_by: BTreeSet<JobName<'v>>,
 }
 
-impl State<'_> {
+impl<'v> Site<'v> {
+    pub(crate) fn new(node: &str, view: &'v View, policy: &Policy) -> Self {
+        let marks = view.node_marks(node);
+        let mut selector = policy.host_pools.node_selector.iter();
+        Self {
+            tags: marks.map_or(&[], |marks| &marks.tags),
+            limits: marks.map(|marks| marks.limits).unwrap_or_default(),
+            is_selected: selector.all(|(key, value)| {
+                view.node_label(node, key).is_none_or(|own| own == Some(value))
+            }),
+        }
+    }
+
     /// Whether a pod may be placed on it that tolerates no more than it has to.
     pub(crate) fn is_open(&self) -> bool {
         let Limits { deleted, not_ready, cordoned, .. } = self.limits;
@@ -96,22 +112,10 @@ pub(crate) struct Sites<'v> {
 impl<'v> Sites<'v> {
     pub(crate) fn new(view: &'v View, policy: &Policy) -> Self {
         let mut states: BTreeMap<&str, State<'_>> = BTreeMap::new();
-        let selector = &policy.host_pools.node_selector;
         for (name, _) in view.nodes() {
-            let marks = view.node_marks(name);
-            let is_selected = selector.iter().all(|(key, value)| {
-                view.node_label(name, key).is_none_or(|own| own == Some(value))
-            });
-            states.insert(
-                name,
-                State {
-                    tags: marks.map_or(&[], |marks| &marks.tags),
-                    limits: marks.map(|marks| marks.limits).unwrap_or_default(),
-                    exclusive: marks.and_then(|marks| marks.exclusive.as_deref()),
-                    is_selected,
-                    ..State::default()
-                },
-            );
+            let exclusive = view.node_marks(name).and_then(|marks| marks.exclusive.as_deref());
+            let site = Site::new(name, view, policy);
+            states.insert(name, State { site, exclusive, ..State::default() });
         }
         let mut pools: HashMap<&str, u32> = HashMap::new();
         let mut tagged = Vec::new();
@@ -184,7 +188,7 @@ impl<'v> Sites<'v> {
         &'s self,
         state: &'s State<'v>,
     ) -> impl Iterator<Item = &'v str> + 's {
-        let tagged = self.tagged.iter().filter(|(tags, _)| has_tags(state.tags, tags));
+        let tagged = self.tagged.iter().filter(|(tags, _)| has_tags(state.site.tags, tags));
         state.listed_by.iter().copied().chain(tagged.map(|(_, hash)| *hash))
     }
 
@@ -205,9 +209,7 @@ fn add_pool<'v>(
     states: &mut BTreeMap<&'v str, State<'v>>,
     pools: &mut HashMap<&'v str, u32>,
 ) {
-    let members = pool.status.members.iter();
-    for member in members.filter(|member| member.state != MemberState::Vacant) {
-        let Some(node) = member.node.as_deref() else { continue };
+    for (_, node) in pool.status.nodes() {
         let Some(state) = states.get_mut(node) else { continue };
         if let Some(hash) = pool.hash.as_deref().filter(|_| pool.is_labelled()) {
             *pools.entry(node).or_default() += 1;

@@ -32,8 +32,9 @@ pub(crate) const STEPS: u64 = 1_000_000;
 pub(crate) enum Judged<'v> {
     /// All of it can run.
     Possible(Plan<'v>),
-    /// Not all of it can run now; why.
-    Impossible(Finding),
+    /// Not all of it can run now: why, and the nodes that have to be made before it can. None if more nodes
+    /// would not help, or if that was not found out.
+    Impossible(Finding, Vec<MissingNode>),
     /// The search has ended without an answer.
     Unknown,
 }
@@ -164,8 +165,11 @@ pub(crate) fn judge<'v>(
     let witness = match found {
         Err(Exhausted) => return Judged::Unknown,
         Ok(None) => {
-            let would_help = is_possible_with_more(name, job, sites, fixed);
-            return Judged::Impossible(frame.explain(would_help, &mut budget));
+            let missing = find_missing_nodes(name, job, sites, fixed);
+            // Without an answer nothing says that nodes would not help.
+            let would_help = missing.as_ref().map_or(true, Option::is_some);
+            let finding = frame.explain(would_help, &mut budget);
+            return Judged::Impossible(finding, missing.ok().flatten().unwrap_or_default());
         }
         Ok(Some(witness)) => witness,
     };
@@ -199,7 +203,7 @@ pub(crate) struct MissingNode {
 ///
 /// # Errors
 /// The search has ended without an answer.
-pub(crate) fn find_missing_nodes(
+fn find_missing_nodes(
     name: &Name,
     job: &StreamsJob,
     sites: &Sites<'_>,
@@ -210,18 +214,6 @@ pub(crate) fn find_missing_nodes(
     let frame = Frame::new(name, job, spec, sites, &fixed);
     let found = solve(&frame.problem, &mut Budget::new(STEPS))?;
     Ok(found.map(|witness| frame.missing_nodes(&witness)))
-}
-
-/// Whether the job could be placed if there were more nodes, with all tags and without any pods.
-#[must_use]
-pub(crate) fn is_possible_with_more(
-    name: &Name,
-    job: &StreamsJob,
-    sites: &Sites<'_>,
-    fixed: &Fixed<'_>,
-) -> bool {
-    // Without an answer nothing says that nodes would not help.
-    find_missing_nodes(name, job, sites, fixed).map_or(true, |found| found.is_some())
 }
 
 /// Whether a finding is about nodes that the cluster does not have now.

@@ -90,11 +90,29 @@ impl HostPool {
         self.exclusive || matches!(self.form, Ok(Form::Sized(..)))
     }
 
+    /// The number of its hosts; 0 if it is unlimited or the form is invalid.
+    #[must_use]
+    pub(crate) fn size(&self) -> u32 {
+        self.form.as_ref().ok().and_then(Form::size).unwrap_or_default()
+    }
+
     /// Whether both are pools of one StreamsJob.
     #[must_use]
     pub(crate) fn is_of_job_of(&self, other: &Self) -> bool {
         let jobs = self.job.as_ref().zip(other.job.as_ref());
         jobs.is_some_and(|((_, one), (_, two))| one == two)
+    }
+}
+
+impl Form {
+    /// The number of hosts; `None`: it is unlimited.
+    #[must_use]
+    pub(crate) fn size(&self) -> Option<u32> {
+        match self {
+            Self::Sized(size, _) => Some(*size),
+            Self::Literal(hosts) => u32::try_from(hosts.len()).ok(),
+            Self::Tagged(_) | Self::Any => None,
+        }
     }
 }
 

@@ -23,7 +23,6 @@ use crate::systems::streams::api::streams_job::{
 };
 use crate::systems::streams::job::whole::needs_witness;
 use crate::systems::streams::keys;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{Closure, Pool, host_pool_spec};

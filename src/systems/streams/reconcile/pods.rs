@@ -21,7 +21,6 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::hostnames;
 use crate::systems::streams::job::whole::{Restriction, needs_witness};
 use crate::systems::streams::keys::GATE;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::kinds::streams_pod::{PendingPod, PodDetails};
 use crate::systems::streams::policy::Compat;

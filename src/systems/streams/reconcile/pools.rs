@@ -44,8 +44,7 @@ use super::wholes::{Hold, Wholes};
 use crate::systems::plan::{Action, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::host_pool::MemberState;
-use crate::systems::streams::kinds::StreamsView as _;
-use crate::systems::streams::kinds::host_pool::{Form, HostPool};
+use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::obstacle::MAX_LISTED;
 use crate::view::resource::NODE;
 use crate::view::{Name, View};
@@ -81,6 +80,12 @@ impl<'v> Pool<'v> {
     fn planned_node(&self, index: u32) -> Option<&'v str> {
         self.planned?.get(&index).copied()
     }
+
+    /// The nodes that its status records, each with the hash of the pool.
+    fn recorded(&self) -> impl Iterator<Item = (&'v str, &'v str)> + use<'v> {
+        let hash = self.hash;
+        self.pool.status.nodes().map(move |(_, node)| (hash, node))
+    }
 }
 
 impl Pool<'_> {
@@ -94,13 +99,7 @@ impl Pool<'_> {
 
     /// The number of members that it should have; 0 for a pool whose nodes are not marked.
     fn wanted(&self) -> u32 {
-        match &self.pool.form {
-            Ok(Form::Sized(size, _)) => *size,
-            Ok(Form::Literal(hosts)) if self.exclusive() => {
-                u32::try_from(hosts.len()).unwrap_or(u32::MAX)
-            }
-            Ok(Form::Literal(_) | Form::Tagged(_) | Form::Any) | Err(_) => 0,
-        }
+        if self.is_labelled() { self.pool.size() } else { 0 }
     }
 
     /// The number of members that its status records, including vacant ones.
@@ -141,9 +140,9 @@ pub(super) fn plan<'v>(
     for ((pool, verdict), draft) in pools.iter().zip(&verdicts).zip(&mut drafts) {
         plan.actions.extend(status::write(pool, verdict, draft, &inventory, now));
     }
-    let owners = MarkOwners::new(&pools, &verdicts, &drafts);
+    let owners = MarkOwners::new(&pools, &verdicts, &drafts, &inventory);
     for (index, node) in inventory.nodes.iter().enumerate() {
-        plan.actions.extend(plan_node(index, node, wanted.get(&index), &owners, &inventory, now));
+        plan.actions.extend(plan_node(node, wanted.get(&index), &owners, &inventory, now));
     }
     let of_no_job = pools.iter().zip(&drafts).filter(|(pool, _)| pool.pool.job.is_none());
     let lack = |(pool, draft): (&Pool<'v>, &Draft<'_>)| PoolLack {
@@ -162,13 +161,8 @@ fn find_lingering_nodes<'v>(
     inventory: &Inventory<'v>,
 ) -> HashMap<&'v str, u32> {
     // Only exclusive pools write taints.
-    let held: HashSet<(&str, &str)> = pools
-        .iter()
-        .filter(|pool| pool.exclusive())
-        .flat_map(|pool| pool.pool.status.members.iter().map(move |member| (pool, member)))
-        .filter(|(_, member)| member.state != MemberState::Vacant)
-        .filter_map(|(pool, member)| Some((pool.hash, member.node.as_deref()?)))
-        .collect();
+    let held: HashSet<(&str, &str)> =
+        pools.iter().filter(|pool| pool.exclusive()).flat_map(Pool::recorded).collect();
     let mut lingering: HashMap<&str, u32> = HashMap::new();
     for node in &inventory.nodes {
         let taints = node.marks.taints.iter().map(|(_, taint)| &*taint.value);
@@ -220,9 +214,8 @@ fn allocate<'v>(
             continue;
         }
         // The pool occupies the nodes that its status records until the status is rewritten.
-        let members = pool.pool.status.members.iter();
-        for member in members.filter(|member| member.state != MemberState::Vacant) {
-            let node = member.node.as_deref().and_then(|node| inventory.index_of(node));
+        for (_, node) in pool.recorded() {
+            let node = inventory.index_of(node);
             node.into_iter().for_each(|node| inventory.claim(node, pool));
         }
     }
@@ -315,51 +308,38 @@ fn request_marks<'p>(
 }
 
 /// The pools to which the marks of nodes belong. A mark without such a pool is stale.
-struct MarkOwners<'p> {
-    /// The index of each pool by its hash.
-    pools: HashMap<&'p str, usize>,
-    /// The pools with [`Verdict::Undecided`], whose marks all stay.
-    undecided: HashSet<usize>,
-    /// The indices of pools and nodes: the members according to this plan.
-    planned: HashSet<(usize, usize)>,
-    /// The indices of pools and the names of nodes: the members according to the statuses.
-    recorded: HashSet<(usize, &'p str)>,
+struct MarkOwners<'v> {
+    /// The hashes of the pools with [`Verdict::Undecided`], whose marks all stay.
+    undecided: HashSet<&'v str>,
+    /// The hashes of pools and the names of nodes: the members according to this plan, and according to
+    /// the statuses.
+    members: HashSet<(&'v str, &'v str)>,
 }
 
-impl<'p> MarkOwners<'p> {
-    fn new(pools: &'p [Pool<'_>], verdicts: &[Verdict], drafts: &[Draft<'_>]) -> Self {
-        let mut owners = Self {
-            pools: HashMap::with_capacity(pools.len()),
-            undecided: HashSet::new(),
-            planned: HashSet::new(),
-            recorded: HashSet::new(),
-        };
-        for (number, pool) in pools.iter().enumerate() {
-            owners.pools.insert(pool.hash, number);
-            if verdicts[number] == Verdict::Undecided {
-                owners.undecided.insert(number);
-            }
-            owners.planned.extend(drafts[number].nodes().map(|node| (number, node)));
-            let members = pool.pool.status.members.iter();
-            let members = members.filter(|member| member.state != MemberState::Vacant);
-            owners.recorded.extend(members.filter_map(|m| Some((number, m.node.as_deref()?))));
+impl<'v> MarkOwners<'v> {
+    fn new(
+        pools: &[Pool<'v>],
+        verdicts: &[Verdict],
+        drafts: &[Draft<'_>],
+        inventory: &Inventory<'v>,
+    ) -> Self {
+        let mut owners = Self { undecided: HashSet::new(), members: HashSet::new() };
+        for ((pool, verdict), draft) in pools.iter().zip(verdicts).zip(drafts) {
+            owners.undecided.extend((*verdict == Verdict::Undecided).then_some(pool.hash));
+            let planned = draft.nodes().map(|node| (pool.hash, inventory.nodes[node].name));
+            owners.members.extend(planned.chain(pool.recorded()));
         }
         owners
     }
 
-    /// Whether the marks of the pool with this hash belong on this node, given by index and name.
-    fn has_owner(&self, hash: &str, index: usize, node: &str) -> bool {
-        self.pools.get(hash).is_some_and(|pool| {
-            self.undecided.contains(pool)
-                || self.planned.contains(&(*pool, index))
-                || self.recorded.contains(&(*pool, node))
-        })
+    /// Whether the marks of the pool with this hash belong on this node.
+    fn has_owner(&self, hash: &str, node: &str) -> bool {
+        self.undecided.contains(hash) || self.members.contains(&(hash, node))
     }
 }
 
 /// Plans the patch of a node: adds missing marks, or removes stale ones if none can be added.
 fn plan_node(
-    index: usize,
     node: &NodeState<'_>,
     wanted: Option<&Wanted<'_>>,
     owners: &MarkOwners<'_>,
@@ -376,7 +356,7 @@ fn plan_node(
     Some(match wanted.filter(possible) {
         Some(wanted) => patch(node_marks::mark(node.details, wanted, now))
             .with_volatile(&[node_marks::TIME_ADDED]),
-        None => patch(remove_stale_marks(index, node, owners, inventory)?)
+        None => patch(remove_stale_marks(node, owners, inventory)?)
             .with_confirmation(release::CONFIRMATION),
     })
 }
@@ -385,7 +365,6 @@ fn plan_node(
 /// while the node runs a pod that tolerates it by key and value, so that no other pods join that
 /// pod.
 fn remove_stale_marks(
-    index: usize,
     node: &NodeState<'_>,
     owners: &MarkOwners<'_>,
     inventory: &Inventory<'_>,
@@ -393,7 +372,7 @@ fn remove_stale_marks(
     if node.marks.is_empty() {
         return None;
     }
-    let stale = |hash: &str| !owners.has_owner(hash, index, node.name);
+    let stale = |hash: &str| !owners.has_owner(hash, node.name);
     let labels: Vec<_> =
         node.marks.labels.iter().copied().filter(|(hash, _)| stale(hash)).collect();
     let taints = node.marks.taints.iter().copied();

@@ -26,7 +26,6 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::keys::{
     EXCLUSIVE_TAINTS, JOB, POOL_LABEL_PREFIX, SCALES_FOR, SCALING,
 };
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::Form;
 use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX};
 use crate::systems::streams::kinds::scaling::{NAME_PREFIX, ScalingSet};

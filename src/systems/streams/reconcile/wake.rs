@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::systems::plan::Plan;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::wake;
 use crate::view::{Name, View};

@@ -17,15 +17,14 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::job::check::check;
 use crate::systems::streams::job::sites::Sites;
 use crate::systems::streams::job::whole::{
-    Fixed, Judged, MissingNode, Plan, find_missing_nodes, is_searched, judge, lacks_only_nodes,
+    Fixed, Judged, MissingNode, Plan, is_searched, judge, lacks_only_nodes,
 };
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::Location;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::streams::policy::Unmet;
-use crate::systems::streams::resolve::{Resolved, resolve};
+use crate::systems::streams::resolve::find_node;
 use crate::view::{Name, View};
 
 /// What was found out about a job.
@@ -160,7 +159,7 @@ fn name_nodes<'v>(name: &'v Name, job: &'v StreamsJob, view: &'v View, sites: &m
         }
     }
     for host in hosts {
-        if let Resolved::Node(node) = resolve(view, host) {
+        if let Some(node) = find_node(view, host) {
             sites.name_for(node, name);
         }
     }
@@ -187,7 +186,9 @@ fn find_pods<'v>(
         match (pod.node.as_deref(), element) {
             (Some(node), element) => {
                 let is_there = |of: &&str| {
-                    sites.state(of).is_some_and(|of| !of.limits.not_ready && !of.limits.deleted)
+                    sites
+                        .state(of)
+                        .is_some_and(|of| !of.site.limits.not_ready && !of.site.limits.deleted)
                 };
                 let Some(node) = Some(node).filter(is_there) else { continue };
                 match element {
@@ -240,10 +241,9 @@ impl<'v> Judging<'_, 'v, '_> {
             }
             match judged {
                 Judged::Possible(plan) => whole.plan = Some(plan),
-                Judged::Impossible(finding) => {
+                Judged::Impossible(finding, missing) => {
                     if wait && lacks_only_nodes(&finding) {
-                        let missing = find_missing_nodes(name, job, sites, &fixed);
-                        whole.missing = missing.ok().flatten().unwrap_or_default();
+                        whole.missing = missing;
                     }
                     whole.findings.push(finding);
                     whole.is_searched = true;
@@ -315,10 +315,12 @@ impl<'v> Judging<'_, 'v, '_> {
         let missing = || labelled().filter(|(pool, _)| !fixed.pools.contains_key(pool));
         let is_complete = missing().next().is_none();
         let exists = |of: &str| self.view.host_pool(&Name::new(&self.name.namespace, of)).is_some();
-        let hold = match () {
-            () if whole.plan.is_none() => Hold::Impossible,
-            () if missing().any(|(_, of)| exists(&of.host_pool)) => Hold::Blocked,
-            () => Hold::Incomplete,
+        let hold = if whole.plan.is_none() {
+            Hold::Impossible
+        } else if missing().any(|(_, of)| exists(&of.host_pool)) {
+            Hold::Blocked
+        } else {
+            Hold::Incomplete
         };
         for (pool, of) in labelled() {
             let found = fixed.pools.get(&pool).and_then(|found| found.hash.as_deref());

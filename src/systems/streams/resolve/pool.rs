@@ -16,7 +16,6 @@ use crate::placement::toleration::tolerates;
 use crate::policy;
 use crate::systems::check::words::some;
 use crate::systems::streams::api::host_pool::MemberState;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, format_indices, to_usize};
 use crate::systems::streams::kinds::in_other_form;
 use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX, labels_of_tags, tag_keys};
@@ -130,7 +129,7 @@ impl Placing<'_> {
                 None
             }
             (Ok(form @ (Form::Sized(..) | Form::Literal(_))), index, Some(pool)) => {
-                self.bind_to_labelled(value, name, pool, guard::hosts(Some(form)), index);
+                self.bind_to_labelled(value, name, pool, form.size().unwrap_or_default(), index);
                 None
             }
             (Ok(Form::Literal(hosts)), Some(index), _) => {

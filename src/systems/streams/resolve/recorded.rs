@@ -7,7 +7,6 @@ use crate::names::is_short_digest;
 use crate::placement::affinity::{implies, pinned_node};
 use crate::placement::intent::on_labels;
 use crate::placement::reason::Reason;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Key, Name};
 

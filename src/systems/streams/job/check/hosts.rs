@@ -8,7 +8,6 @@ use super::joins::find_joins;
 use crate::placement::reason::{Reason, quoted};
 use crate::systems::check::words::{counted, some};
 use crate::systems::streams::api::streams_job::Enforcement;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, to_usize};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::{Claim, Location, Operator, Pool, Unit};

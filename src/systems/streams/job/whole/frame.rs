@@ -4,18 +4,16 @@ mod units;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::api::streams_job::StreamsJobSpec;
 use crate::systems::streams::job::sites::{JobName, Sites, State};
 use crate::systems::streams::job::whole::MissingNode;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, to_usize};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::{self, Location};
 use crate::systems::streams::kinds::streams_job::{Closure, StreamsJob};
 use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::Owner;
-use crate::systems::streams::resolve::{Resolved, resolve};
+use crate::systems::streams::resolve::find_node;
 use crate::systems::streams::witness::{Class, Classes, Place, Pool, Problem, Witness};
 use crate::view::{Name, View};
 
@@ -41,9 +39,10 @@ pub(crate) struct Fixed<'f> {
 }
 
 impl<'f> Fixed<'f> {
-    /// Nothing is fixed.
-    pub(crate) fn nothing(view: &'f View) -> Self {
-        Self {
+    /// The pools that a job owns. Where its pods run is not looked at, so the job is never judged to be
+    /// impossible because of them.
+    pub(crate) fn without_pods(name: &Name, job: &StreamsJob, view: &'f View) -> Self {
+        let mut fixed = Self {
             view,
             pools: BTreeMap::new(),
             leaving: BTreeSet::new(),
@@ -52,13 +51,7 @@ impl<'f> Fixed<'f> {
             reserved: BTreeMap::new(),
             closed: BTreeMap::new(),
             with_more_nodes: false,
-        }
-    }
-
-    /// The pools that a job owns. Where its pods run is not looked at, so the job is never judged to be
-    /// impossible because of them.
-    pub(crate) fn without_pods(name: &Name, job: &StreamsJob, view: &'f View) -> Self {
-        let mut fixed = Self::nothing(view);
+        };
         for (number, pool) in job.closure.pools.iter().enumerate() {
             let found = view.host_pool(&Name::new(&name.namespace, &pool.host_pool));
             let Some(found) = found else { continue };
@@ -267,22 +260,16 @@ impl<'f, 'v> Frame<'f, 'v> {
     }
 
     fn find_node(&self, host: &'f Host) -> Option<&'f str> {
-        match resolve(self.fixed.view, host) {
-            Resolved::Node(node) => Some(node),
-            Resolved::Unknown | Resolved::Ambiguous(_) => None,
-        }
+        find_node(self.fixed.view, host)
     }
 
     /// The members that a pool has already.
     fn find_members(&self, pool: usize) -> BTreeMap<u32, &'f str> {
         let Some(found) = self.fixed.pools.get(&pool) else { return BTreeMap::new() };
         let size = self.closure.pools[pool].size().unwrap_or_default();
-        let members = found.status.members.iter();
-        let has_node = |node: &&str| self.sites.state(node).is_some();
-        members
-            .filter(|member| member.state != MemberState::Vacant && member.index < size)
-            .filter_map(|member| Some((member.index, member.node.as_deref().filter(has_node)?)))
-            .collect()
+        let is_there =
+            |(index, node): &(u32, &str)| *index < size && self.sites.state(node).is_some();
+        found.status.nodes().filter(is_there).collect()
     }
 
     /// The pools without marks that list a node, by the node.
@@ -353,10 +340,10 @@ impl<'f, 'v> Frame<'f, 'v> {
         let own = (&*self.name.namespace, &*self.name.name);
         // First the nodes that every pod may use, that no other job needs, and that no pool of this one lists.
         let is_named = state.named_by.iter().any(|job| *job != own);
-        let is_reluctant = is_named || state.limits.control_plane;
+        let is_reluctant = is_named || state.site.limits.control_plane;
         let rank = u8::from(!listed.is_empty())
             + 2 * u8::from(is_reluctant)
-            + 4 * u8::from(state.limits.tainted);
+            + 4 * u8::from(state.site.limits.tainted);
         self.problem.classes.push(Class { count, rank });
         self.classes.push(Framed { nodes, state: Some(state), listed });
     }
@@ -372,7 +359,7 @@ impl<'f, 'v> Frame<'f, 'v> {
 
     /// Whether an element of the job may be there that asks for no host.
     fn is_open(&self, state: &State<'_>) -> bool {
-        state.is_open() && self.is_reachable(state)
+        state.site.is_open() && self.is_reachable(state)
     }
 
     /// Whether no exclusive pool of others has it.
@@ -396,14 +383,16 @@ impl<'f, 'v> Frame<'f, 'v> {
             Ok(Form::Sized(_, tags)) => {
                 let tags = tag_keys(tags);
                 self.classes_where(|state| {
-                    has_tags(state.tags, &tags) && state.unfit().is_none() && is_free(state)
+                    has_tags(state.site.tags, &tags)
+                        && state.site.unfit().is_none()
+                        && is_free(state)
                 })
             }
             Ok(Form::Literal(hosts)) => {
                 for (index, host) in (0..).zip(hosts) {
                     let class = self.find_node(host).and_then(|node| self.singles.get(node));
                     let Some(class) = class else { continue };
-                    let may = |state: &&State<'_>| state.barred().is_none() && is_free(state);
+                    let may = |state: &&State<'_>| state.site.barred().is_none() && is_free(state);
                     if self.classes[*class].state.filter(may).is_some() {
                         members.entry(index).or_insert(*class);
                     }
@@ -456,7 +445,11 @@ impl<'f, 'v> Frame<'f, 'v> {
             }
             Ok(Form::Tagged(tags)) => {
                 let tags = tag_keys(tags);
-                Some(self.classes_where(|state| has_tags(state.tags, &tags) && self.is_open(state)))
+                Some(
+                    self.classes_where(|state| {
+                        has_tags(state.site.tags, &tags) && self.is_open(state)
+                    }),
+                )
             }
             _ => None,
         }

@@ -11,7 +11,7 @@ use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::{Location, Operator};
 use crate::systems::streams::obstacle::{Obstacle, format_nodes};
 use crate::systems::streams::owners::{Owner, find_pool};
-use crate::systems::streams::resolve::{Resolved, format_host, resolve};
+use crate::systems::streams::resolve::{find_node, format_host};
 use crate::systems::streams::witness::{self, Budget, Constraint, Place, Pool, find_contradiction};
 
 impl Frame<'_, '_> {
@@ -147,9 +147,10 @@ impl Frame<'_, '_> {
     /// Finds the nodes that take no pods, and could be opened.
     fn find_closed(&self) -> BTreeMap<Obstacle<'_>, Vec<&str>> {
         let mut closed: BTreeMap<Obstacle<'_>, Vec<&str>> = BTreeMap::new();
-        let groups = self.sites.groups.iter().filter(|group| !group.state.is_open());
+        let groups = self.sites.groups.iter().filter(|group| !group.state.site.is_open());
         for group in groups {
-            if let Some(obstacle @ (Obstacle::NotReady | Obstacle::Cordoned)) = group.state.unfit()
+            if let Some(obstacle @ (Obstacle::NotReady | Obstacle::Cordoned)) =
+                group.state.site.unfit()
             {
                 closed.entry(obstacle).or_default().extend(&group.nodes);
             }
@@ -175,7 +176,7 @@ impl Frame<'_, '_> {
         let (view, sites) = (self.fixed.view, self.sites);
         let owner = |hash: &str| Owner::new(find_pool(hash, view), &self.name.namespace);
         let of_state = |state: &State<'_>, is_listed: bool| {
-            let own = if is_listed { state.barred() } else { state.unfit() };
+            let own = if is_listed { state.site.barred() } else { state.site.unfit() };
             let of_pool = (pool, of.exclusive);
             own.or_else(|| self.fixed.obstacle_of_others(self.name, of_pool, sites, state, &owner))
         };
@@ -183,7 +184,9 @@ impl Frame<'_, '_> {
         match &of.form {
             Ok(Form::Sized(_, tags)) => {
                 let tags = tag_keys(tags);
-                for group in sites.groups.iter().filter(|group| has_tags(group.state.tags, &tags)) {
+                for group in
+                    sites.groups.iter().filter(|group| has_tags(group.state.site.tags, &tags))
+                {
                     let obstacle = of_state(&group.state, false);
                     obstacle
                         .into_iter()
@@ -192,7 +195,7 @@ impl Frame<'_, '_> {
             }
             Ok(Form::Literal(hosts)) => {
                 for host in hosts {
-                    let Resolved::Node(node) = resolve(view, host) else { continue };
+                    let Some(node) = find_node(view, host) else { continue };
                     let obstacle = sites.state(node).and_then(|state| of_state(state, true));
                     obstacle.into_iter().for_each(|of| obstacles.entry(of).or_default().push(node));
                 }

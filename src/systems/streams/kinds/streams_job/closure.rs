@@ -210,11 +210,7 @@ impl Pool {
     /// The number of hosts; `None` if it is unlimited or the form is invalid.
     #[must_use]
     pub(crate) fn size(&self) -> Option<u32> {
-        match &self.form {
-            Ok(Form::Sized(size, _)) => Some(*size),
-            Ok(Form::Literal(hosts)) => u32::try_from(hosts.len()).ok(),
-            _ => None,
-        }
+        self.form.as_ref().ok()?.size()
     }
 
     /// Whether the controller labels its hosts, so that pods find them by the label.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::{Hold, Pool};
 use crate::systems::policy::Policy;
+use crate::systems::streams::guard::find_refusal;
 use crate::systems::streams::reasons::PoolReason;
 use crate::view::View;
 
@@ -126,28 +127,14 @@ fn judge_alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
     if !policy.streams.enabled {
         return refused(PoolReason::NotAllowed, "the policy turns Streams off".to_owned());
     }
-    if !policy.host_pools.enabled {
-        return refused(PoolReason::NotAllowed, "the policy turns host pools off".to_owned());
-    }
-    if policy.host_pools.namespaces.is_empty() {
-        return Verdict::Accepted { limit: None };
-    }
     let namespace = &*pool.name.namespace;
-    let Some(labels) = view.namespace_labels(namespace) else {
+    let is_selective = policy.host_pools.enabled && !policy.host_pools.namespaces.is_empty();
+    if is_selective && view.namespace_labels(namespace).is_none() {
         // The watch of namespaces may lag behind that of pools.
         return Verdict::Undecided;
-    };
-    let missing =
-        policy.host_pools.namespaces.iter().find(|(key, value)| {
-            labels.get(key.as_str()).is_none_or(|present| **present != **value)
-        });
-    match missing {
+    }
+    match find_refusal(namespace, view, policy) {
         None => Verdict::Accepted { limit: None },
-        Some((key, value)) => refused(
-            PoolReason::NotAllowed,
-            format!(
-                "the policy allows host pools in namespaces labelled {key}={value}, and {namespace} is not"
-            ),
-        ),
+        Some(problem) => refused(PoolReason::NotAllowed, problem),
     }
 }

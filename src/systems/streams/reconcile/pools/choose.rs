@@ -73,14 +73,8 @@ pub(super) enum Choice<'v> {
 }
 
 impl<'v> Choice<'v> {
-    /// The nodes that `pool` can have for its `open` members, in addition to those that it has. `own`
-    /// is true at the indices of the latter.
-    pub(super) fn new(
-        inventory: &Inventory<'v>,
-        pool: &Pool<'v>,
-        own: &[bool],
-        open: &BTreeSet<u32>,
-    ) -> Self {
+    /// The nodes that `pool` can have for its `open` members, in addition to those that it has.
+    pub(super) fn new(inventory: &Inventory<'v>, pool: &Pool<'v>, open: &BTreeSet<u32>) -> Self {
         let tags: &'v [Box<str>] = match &pool.pool.form {
             Ok(Form::Literal(hosts)) => return Self::Listed(inventory.view, hosts),
             Ok(Form::Sized(_, tags)) => tags,
@@ -90,12 +84,12 @@ impl<'v> Choice<'v> {
         let mut eligible: Vec<usize> = Vec::with_capacity(inventory.nodes.len());
         let mut obstacles = BTreeMap::new();
         for (index, node) in inventory.nodes.iter().enumerate() {
-            if own[index] || !has_tags(node.tags, &wanted) {
+            if node.is_claimed_by(pool) || !has_tags(node.site.tags, &wanted) {
                 continue;
             }
             let full = || (node.claims.len() >= inventory.max_pools).then_some(Obstacle::Full);
             let others = || Obstacle::of_others(node, pool, inventory);
-            let obstacle = node.barred.or(node.unfit).or_else(others).or_else(full);
+            let obstacle = node.site.unfit().or_else(others).or_else(full);
             match obstacle {
                 Some(obstacle) => *obstacles.entry(obstacle).or_default() += 1,
                 None => eligible.push(index),
@@ -151,9 +145,10 @@ impl<'v> Choice<'v> {
             Self::Listed(view, hosts) => {
                 let node_index = Self::find_listed(view, hosts, inventory, index)?;
                 let node = &inventory.nodes[node_index];
-                // The node's `unfit` does not count: it may pass, and the author asked for the
+                // What makes the node unfit does not count: it may pass, and the author asked for the
                 // node.
-                let obstacle = node.barred.or_else(|| Obstacle::of_others(node, pool, inventory));
+                let obstacle =
+                    node.site.barred().or_else(|| Obstacle::of_others(node, pool, inventory));
                 match obstacle {
                     Some(obstacle) => Err(Refusal::Ineligible(format!(
                         "hosts[{index}], node {}, {}",

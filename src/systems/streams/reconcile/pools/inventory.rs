@@ -4,19 +4,14 @@
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
-use k8s_openapi::api::core::v1::Toleration;
-
 use super::Pool;
 use super::node_marks::Marks;
 use super::waiting::Waiting;
-use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::policy::Policy;
-use crate::systems::streams::keys::{EXCLUSIVE_TAINT, EXCLUSIVE_TAINTS, FORMER_EXCLUSIVE_TAINT};
-use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::job::sites::Site;
+use crate::systems::streams::keys::{EXCLUSIVE_TAINT, FORMER_EXCLUSIVE_TAINT};
 use crate::systems::streams::kinds::host_pool::HostPool;
-use crate::systems::streams::kinds::node_marks::CONTROL_PLANE;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
-use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::unmarked_hosts;
 use crate::systems::streams::policy::Compat;
 use crate::view::{Name, NodeDetails, View};
@@ -29,14 +24,9 @@ pub(super) type Holder<'v> = (&'v Name, &'v HostPool);
 pub(super) struct NodeState<'v> {
     pub(super) name: &'v str,
     pub(super) details: &'v NodeDetails,
-    /// Its tags, which every pool compares.
-    pub(super) tags: &'v [Box<str>],
+    pub(super) site: Site<'v>,
     /// The marks of pools on it.
     pub(super) marks: Marks<'v>,
-    /// Why no pool may have it, even one whose author lists it.
-    pub(super) barred: Option<Obstacle<'v>>,
-    /// Why the controller does not choose it for a sized pool.
-    pub(super) unfit: Option<Obstacle<'v>>,
     /// The pods on it that have not ended.
     pub(super) pods: Vec<(&'v Name, &'v PodDetails)>,
     /// The pools that have it and mark their nodes.
@@ -46,6 +36,11 @@ pub(super) struct NodeState<'v> {
 }
 
 impl<'v> NodeState<'v> {
+    /// Whether the pool has it and marks its nodes.
+    pub(super) fn is_claimed_by(&self, pool: &Pool<'_>) -> bool {
+        self.claims.iter().any(|(name, _)| *name == pool.name)
+    }
+
     /// The number of all pools that have it.
     pub(super) fn count_pools(&self) -> usize {
         self.claims.len() + self.hosts_of.len()
@@ -103,28 +98,15 @@ pub(super) struct Inventory<'v> {
 
 impl<'v> Inventory<'v> {
     pub(super) fn new(view: &'v View, policy: &Policy) -> Self {
-        // The pods of a pool tolerate the taint of pools, and may tolerate no other.
-        let tolerations = EXCLUSIVE_TAINTS.map(|key| Toleration {
-            key: Some(key.to_owned()),
-            operator: Some("Exists".to_owned()),
-            ..Toleration::default()
-        });
-        let pod = PodNeeds { tolerations: &tolerations, ..PodNeeds::default() };
         // A state is large, so the list must not grow in steps.
         let mut nodes: Vec<NodeState<'v>> = Vec::with_capacity(view.node_count());
         nodes.extend(view.nodes().filter_map(|(name, node)| {
             let details = node.details.as_deref()?;
-            let candidate = Candidate { name, node, view, usage: None };
-            let found = fit::first_obstacle(&Question::new(candidate, &pod), fit::POOL);
-            let found = found.and_then(|found| Obstacle::of_node(&found));
-            let is_deleted = |found: &Obstacle<'_>| *found == Obstacle::Deleted;
             Some(NodeState {
                 name,
                 details,
-                tags: view.node_tags(name),
+                site: Site::new(name, view, policy),
                 marks: Marks::of(details),
-                barred: found.filter(is_deleted).or_else(|| find_exclusion(details, policy)),
-                unfit: found.filter(|found| !is_deleted(found)),
                 pods: Vec::new(),
                 claims: Vec::new(),
                 hosts_of: Vec::new(),
@@ -217,37 +199,6 @@ impl<'v> Inventory<'v> {
             if let Some(index) = self.index_of(node) {
                 self.nodes[index].hosts_of.push((pool.name, pool.pool));
             }
-        }
-    }
-}
-
-/// Why no pool may have a node, regardless of the node's present state.
-fn find_exclusion(details: &NodeDetails, policy: &Policy) -> Option<Obstacle<'static>> {
-    let selected = policy.host_pools.node_selector.iter().all(|(key, value)| {
-        details.labels.get(key.as_str()).is_some_and(|present| **present == **value)
-    });
-    if CONTROL_PLANE.iter().any(|label| details.labels.contains_key(*label)) {
-        Some(Obstacle::ControlPlane)
-    } else {
-        (!selected).then_some(Obstacle::NotSelected)
-    }
-}
-
-impl Obstacle<'_> {
-    /// Converts an obstacle of the node. `None` for obstacles that depend on the needs of a pod:
-    /// the pod of `Inventory::new` has none.
-    fn of_node(found: &fit::Obstacle<'_>) -> Option<Self> {
-        match found {
-            fit::Obstacle::BeingDeleted => Some(Self::Deleted),
-            fit::Obstacle::NotReady => Some(Self::NotReady),
-            fit::Obstacle::Cordoned => Some(Self::Cordoned),
-            fit::Obstacle::Taint(_) => Some(Self::Tainted),
-            fit::Obstacle::NoHostname => Some(Self::Nameless),
-            fit::Obstacle::NodeSelector
-            | fit::Obstacle::NodeAffinity
-            | fit::Obstacle::Volume { .. }
-            | fit::Obstacle::TooManyPods { .. }
-            | fit::Obstacle::Insufficient(_) => None,
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Decides about the members of a pool: which it keeps, which are lost, and which nodes become
 //! members.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::choose::{Choice, Refusal};
 use super::inventory::{Inventory, NodeState};
+use super::status::Readiness;
 use super::{Hold, Pool, truncate};
 use crate::systems::plan::Event;
 use crate::systems::streams::api::host_pool::{Member, MemberState};
@@ -38,21 +39,13 @@ pub(super) enum Slot<'v> {
     },
 }
 
-/// Why a pool does not have all of its members.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Shortfall {
-    /// The reason of the condition Ready.
-    pub(super) reason: PoolReason,
-    pub(super) message: String,
-}
-
 /// The decisions about the members of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Draft<'v> {
     /// By the index of the member.
     pub(super) slots: BTreeMap<u32, Slot<'v>>,
     /// Why members are missing, if any are.
-    pub(super) shortfall: Option<Shortfall>,
+    pub(super) shortfall: Option<Readiness>,
     /// The events about lost and replaced members.
     pub(super) events: Vec<Event>,
     /// Whether the nodes of all reserved members are marked, so that the members become Ready.
@@ -73,7 +66,6 @@ impl<'v> Draft<'v> {
         state: MemberState,
         inventory: &mut Inventory<'v>,
     ) {
-        let mut own: HashSet<usize> = self.nodes().collect();
         let recorded = pool.pool.status.members.iter();
         for member in recorded.filter(|member| member.state == state) {
             if member.index >= pool.wanted() || self.slots.contains_key(&member.index) {
@@ -82,9 +74,8 @@ impl<'v> Draft<'v> {
             let slot = if state == MemberState::Vacant {
                 Slot::Empty { member }
             } else {
-                match find_kept_node(pool, member, &own, inventory) {
+                match find_kept_node(pool, member, inventory) {
                     Ok(node) => {
-                        own.insert(node);
                         inventory.claim(node, pool);
                         Slot::Kept { node, member }
                     }
@@ -123,101 +114,91 @@ impl<'v> Draft<'v> {
         let empty: Vec<u32> = empty.map(|(index, _)| *index).collect();
         let all = 0..if limit.is_some() { 0 } else { pool.wanted() };
         let fresh: Vec<u32> = all.filter(|index| !self.slots.contains_key(index)).collect();
-        let mut lack = Lack::default();
-        if !empty.is_empty() || !fresh.is_empty() {
-            let mut own = vec![false; inventory.nodes.len()];
-            self.nodes().for_each(|node| own[node] = true);
-            let open: BTreeSet<u32> = empty.iter().chain(&fresh).copied().collect();
-            let mut choice = Choice::new(inventory, pool, &own, &open);
-            self.refill(pool, &empty, &mut choice, &mut own, &mut lack, inventory);
-            let kept = self.nodes().count();
-            if let Some((job, hold)) = pool.holder.filter(|_| !fresh.is_empty()) {
-                // All pools of a job get their first members together, or none of them.
-                let lacks = fresh.len() > choice.count();
-                lack.fresh = fresh.len();
-                lack.format_needs(&choice, kept, 0, inventory.view);
-                if !lacks {
-                    let job = &job.name;
-                    let message = match hold {
-                        Hold::Impossible => {
-                            format!("StreamsJob {job} cannot be placed as a whole now")
-                        }
-                        Hold::Incomplete => {
-                            format!("the other pools of StreamsJob {job} are being created")
-                        }
-                        Hold::Blocked => {
-                            format!("StreamsJob {job} does not own all of the HostPools it needs")
-                        }
-                    };
-                    let reason = PoolReason::WaitingForJob;
-                    self.shortfall = Some(Shortfall { reason, message });
-                    return;
+        let open: BTreeSet<u32> = empty.iter().chain(&fresh).copied().collect();
+        if open.is_empty() {
+            self.shortfall = Lack::default().into_shortfall(limit);
+            return;
+        }
+        let choice = Choice::new(inventory, pool, &open);
+        let mut filling = Filling { pool, choice, lack: Lack::default(), inventory };
+        self.refill(empty, &mut filling);
+        let (mut kept, mut released) = (self.nodes().count(), 0);
+        let holder = pool.holder.filter(|_| !fresh.is_empty());
+        if holder.is_some() {
+            filling.lack.fresh = fresh.len();
+        } else if filling.lack.vacant.is_empty() || !pool.is_first_allocation() {
+            self.extend(&fresh, &mut filling);
+        } else {
+            // A pool that has never had all of its members does not block nodes for others.
+            self.nodes().for_each(|node| filling.inventory.disclaim(node, pool));
+            self.slots.clear();
+            self.events.retain(|event| event.reason != "MemberReplaced");
+            filling.lack.vacant.clear();
+            filling.lack.fresh = pool.wanted() as usize;
+            (kept, released) = (0, kept);
+        }
+        let Filling { choice, mut lack, inventory, .. } = filling;
+        lack.format_needs(&choice, kept, released, inventory.view);
+        // All pools of a job get their first members together, or none of them.
+        if let Some((job, hold)) = holder
+            && fresh.len() <= choice.count()
+        {
+            let job = &job.name;
+            let message = match hold {
+                Hold::Impossible => format!("StreamsJob {job} cannot be placed as a whole now"),
+                Hold::Incomplete => {
+                    format!("the other pools of StreamsJob {job} are being created")
                 }
-            } else if lack.vacant.is_empty() || !pool.is_first_allocation() {
-                self.extend(pool, &fresh, &mut choice, &mut own, &mut lack, inventory);
-                lack.format_needs(&choice, kept, 0, inventory.view);
-            } else {
-                // A pool that has never had all of its members does not block nodes for others.
-                self.nodes().collect::<Vec<_>>().into_iter().for_each(|node| {
-                    inventory.disclaim(node, pool);
-                });
-                self.slots.clear();
-                self.events.retain(|event| event.reason != "MemberReplaced");
-                lack.vacant.clear();
-                lack.fresh = pool.wanted() as usize;
-                lack.format_needs(&choice, 0, kept, inventory.view);
-            }
+                Hold::Blocked => {
+                    format!("StreamsJob {job} does not own all of the HostPools it needs")
+                }
+            };
+            self.shortfall = Some(Readiness { reason: PoolReason::WaitingForJob, message });
+            return;
         }
         self.missing = lack.missing;
         self.shortfall = lack.into_shortfall(limit);
     }
 
     /// Chooses nodes for empty slots. Each slot is filled independently of the others.
-    fn refill(
-        &mut self,
-        pool: &Pool<'v>,
-        empty: &[u32],
-        choice: &mut Choice<'v>,
-        own: &mut [bool],
-        lack: &mut Lack,
-        inventory: &mut Inventory<'v>,
-    ) {
+    fn refill(&mut self, mut empty: Vec<u32>, filling: &mut Filling<'_, 'v>) {
+        let pool = filling.pool;
         // No slot takes the node that the pods of another one need, if they can have it.
-        let mut empty = empty.to_vec();
         empty.sort_by_key(|index| {
-            (inventory.bound(pool.hash, *index).is_empty(), !choice.is_awaited(*index))
+            let is_free = filling.inventory.bound(pool.hash, *index).is_empty();
+            (is_free, !filling.choice.is_awaited(*index))
         });
         for index in empty {
-            let bound = inventory.bound(pool.hash, index);
+            let bound = filling.inventory.bound(pool.hash, index);
             // All pods that asked for one member must run on one node.
-            let only = bound.first().map(|(node, _)| *node);
+            let first = bound.first().copied();
+            let only = first.map(|(node, _)| node);
             let scattered = bound.iter().any(|(node, _)| Some(*node) != only);
             let taken = if scattered {
                 Err(Refusal::NoneEligible)
             } else {
-                let wanted = only.or_else(|| pool.planned_node(index));
-                choice.take(inventory, pool, index, wanted).and_then(|node| {
-                    let is_allowed = only.is_none_or(|only| inventory.nodes[node].name == only);
-                    if is_allowed && !own[node] { Ok(node) } else { Err(Refusal::NoneEligible) }
+                filling.take(index, only.or_else(|| pool.planned_node(index))).and_then(|node| {
+                    let name = filling.inventory.nodes[node].name;
+                    let is_allowed = only.is_none_or(|only| name == only);
+                    is_allowed.then_some(node).ok_or(Refusal::NoneEligible)
                 })
             };
-            match (taken, bound.first()) {
+            match (taken, first) {
                 (Ok(node), _) => {
-                    own[node] = true;
-                    self.replace(index, node, inventory);
-                    inventory.claim(node, pool);
+                    self.replace(index, node, filling.inventory);
+                    filling.inventory.claim(node, pool);
                 }
-                (Err(_), Some((node, pod))) => lack.held.push(format!(
+                (Err(_), Some((node, pod))) => filling.lack.held.push(format!(
                     "member {index} is vacant until pod {}/{}, which asked for it, leaves node {node}",
                     pod.namespace, pod.name
                 )),
                 (Err(refusal), None) => {
-                    lack.vacant.push(index);
-                    lack.add(refusal);
+                    filling.lack.vacant.push(index);
+                    filling.lack.add(refusal);
                 }
             }
         }
-        lack.vacant.sort_unstable();
+        filling.lack.vacant.sort_unstable();
     }
 
     /// Gives an empty slot a new node.
@@ -244,53 +225,45 @@ impl<'v> Draft<'v> {
     }
 
     /// Chooses nodes for members that the status does not record yet: for all of them or for none.
-    fn extend(
-        &mut self,
-        pool: &Pool<'v>,
-        fresh: &[u32],
-        choice: &mut Choice<'v>,
-        own: &mut [bool],
-        lack: &mut Lack,
-        inventory: &mut Inventory<'v>,
-    ) {
-        if let Choice::Free { eligible, .. } = choice
+    fn extend(&mut self, fresh: &[u32], filling: &mut Filling<'_, 'v>) {
+        let pool = filling.pool;
+        if let Choice::Free { eligible, .. } = &filling.choice
             && eligible.len() < fresh.len()
         {
-            lack.fresh = fresh.len();
+            filling.lack.fresh = fresh.len();
             return;
         }
         // If the pool had members before, pods may still run for an index: it gets their node if
         // possible.
-        let bound = |index: u32| inventory.bound(pool.hash, index).first().map(|(node, _)| *node);
         let (kept, others): (Vec<u32>, Vec<u32>) =
-            fresh.iter().partition(|index| bound(**index).is_some());
-        let mut chosen = Vec::with_capacity(fresh.len());
+            fresh.iter().partition(|index| filling.bound_node(**index).is_some());
+        let mut chosen: BTreeMap<usize, u32> = BTreeMap::new();
         for index in kept.into_iter().chain(others) {
-            let taken = match bound(index) {
-                Some(node) => choice
-                    .take(inventory, pool, index, Some(node))
-                    .or_else(|_| choice.take(inventory, pool, index, pool.planned_node(index))),
-                None => choice.take(inventory, pool, index, pool.planned_node(index)),
+            let planned = pool.planned_node(index);
+            let taken = match filling.bound_node(index) {
+                Some(node) => {
+                    filling.take(index, Some(node)).or_else(|_| filling.take(index, planned))
+                }
+                None => filling.take(index, planned),
             };
             match taken {
-                Ok(node) if own[node] => lack.add(Refusal::Unknown(format!(
-                    "hosts[{index}] and another listed host are one node, {}",
-                    inventory.nodes[node].name
-                ))),
-                Ok(node) => {
-                    own[node] = true;
-                    chosen.push((index, node));
+                Ok(node) if chosen.contains_key(&node) => {
+                    filling.lack.add(Refusal::Unknown(format!(
+                        "hosts[{index}] and another listed host are one node, {}",
+                        filling.inventory.nodes[node].name
+                    )));
                 }
-                Err(refusal) => lack.add(refusal),
+                Ok(node) => _ = chosen.insert(node, index),
+                Err(refusal) => filling.lack.add(refusal),
             }
         }
         if chosen.len() < fresh.len() {
-            lack.fresh = fresh.len();
+            filling.lack.fresh = fresh.len();
             return;
         }
-        for (index, node) in chosen {
+        for (node, index) in chosen {
             self.slots.insert(index, Slot::Chosen { node });
-            inventory.claim(node, pool);
+            filling.inventory.claim(node, pool);
         }
     }
 
@@ -334,6 +307,26 @@ impl<'v> Draft<'v> {
     }
 }
 
+/// The state of filling the slots of a pool.
+struct Filling<'f, 'v> {
+    pool: &'f Pool<'v>,
+    choice: Choice<'v>,
+    lack: Lack,
+    inventory: &'f mut Inventory<'v>,
+}
+
+impl<'v> Filling<'_, 'v> {
+    /// Takes a node for a member; the node `only`, if it is given.
+    fn take(&mut self, index: u32, only: Option<&str>) -> Result<usize, Refusal> {
+        self.choice.take(self.inventory, self.pool, index, only)
+    }
+
+    /// The node of the pods that asked for a member.
+    fn bound_node(&self, index: u32) -> Option<&'v str> {
+        self.inventory.bound(self.pool.hash, index).first().map(|(node, _)| *node)
+    }
+}
+
 /// Why a member loses its node.
 #[derive(Clone, Copy, Debug)]
 enum Loss<'v> {
@@ -349,7 +342,6 @@ enum Loss<'v> {
 fn find_kept_node<'v>(
     pool: &Pool<'v>,
     member: &Member,
-    own: &HashSet<usize>,
     inventory: &Inventory<'v>,
 ) -> Result<usize, Loss<'v>> {
     let index = member.node.as_deref().and_then(|node| inventory.index_of(node));
@@ -358,7 +350,7 @@ fn find_kept_node<'v>(
     if member.uid.as_deref() != Some(&*node.details.identity.uid) {
         return Err(Loss::Recreated);
     }
-    if own.contains(&index) {
+    if node.is_claimed_by(pool) {
         return Err(Loss::Taken(Obstacle::Shared(Owner::Near(&pool.name.name))));
     }
     // Once the node has the label, it may run pods of the pool.
@@ -423,14 +415,14 @@ impl Lack {
         }
     }
 
-    fn into_shortfall(self, limit: Option<&str>) -> Option<Shortfall> {
+    fn into_shortfall(self, limit: Option<&str>) -> Option<Readiness> {
         let reason = if !self.unknown.is_empty() {
             PoolReason::UnknownHost
         } else if !self.held.is_empty() || !self.vacant.is_empty() || self.fresh > 0 {
             PoolReason::InsufficientNodes
         } else {
             let message = limit?.to_owned();
-            return Some(Shortfall { reason: PoolReason::TooManyExclusiveNodes, message });
+            return Some(Readiness { reason: PoolReason::TooManyExclusiveNodes, message });
         };
         let mut parts = Vec::new();
         if let [index] = self.vacant.as_slice() {
@@ -442,6 +434,6 @@ impl Lack {
         parts.extend(Some(self.needs).filter(|needs| !needs.is_empty()));
         parts.extend([self.unknown, self.ineligible, self.held].into_iter().flat_map(truncate));
         parts.extend(limit.map(str::to_owned));
-        Some(Shortfall { reason, message: parts.join("; ") })
+        Some(Readiness { reason, message: parts.join("; ") })
     }
 }

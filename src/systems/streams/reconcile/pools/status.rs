@@ -14,7 +14,6 @@ use crate::api::condition::{self, ACCEPTED, READY, Status, find};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberState};
 use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT};
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
 use crate::systems::streams::kinds::in_other_form;
 use crate::systems::streams::kinds::node_marks::{labels_of_tags, tag_keys};
@@ -24,19 +23,19 @@ use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::HOST_POOL;
 
 /// The condition Ready of a pool.
-struct Readiness {
-    ready: bool,
-    reason: PoolReason,
-    message: String,
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Readiness {
+    pub(super) reason: PoolReason,
+    pub(super) message: String,
 }
 
 impl Readiness {
-    fn new_ready(message: String) -> Self {
-        Self { ready: true, reason: PoolReason::Allocated, message }
+    fn new(reason: PoolReason, message: String) -> Self {
+        Self { reason, message }
     }
 
-    fn new_unready(reason: PoolReason, message: String) -> Self {
-        Self { ready: false, reason, message }
+    fn is_ready(&self) -> bool {
+        self.reason == PoolReason::Allocated
     }
 }
 
@@ -53,7 +52,7 @@ pub(super) fn write<'v>(
     let (accepted, readiness) = match verdict {
         Verdict::Undecided => return None,
         Verdict::Refused { reason, message } => {
-            ((Status::False, *reason, &**message), Readiness::new_unready(*reason, message.clone()))
+            ((Status::False, *reason, &**message), Readiness::new(*reason, message.clone()))
         }
         Verdict::Accepted { .. } => {
             let accepted = (Status::True, PoolReason::Accepted, "the pool can be served");
@@ -72,9 +71,10 @@ pub(super) fn write<'v>(
                     readiness
                 }
                 Ok(Form::Tagged(tags)) => check_tagged(pool, tags, inventory),
-                Ok(Form::Any | Form::Sized(..)) | Err(_) => {
-                    Readiness::new_ready("every node belongs to the pool".to_owned())
-                }
+                Ok(Form::Any | Form::Sized(..)) | Err(_) => Readiness::new(
+                    PoolReason::Allocated,
+                    "every node belongs to the pool".to_owned(),
+                ),
             };
             (accepted, readiness)
         }
@@ -85,7 +85,7 @@ pub(super) fn write<'v>(
         condition::set(conditions, type_, status, reason.as_str(), message, generation, now);
     };
     set(ACCEPTED, accepted);
-    let ready = if readiness.ready { Status::True } else { Status::False };
+    let ready = if readiness.is_ready() { Status::True } else { Status::False };
     set(READY, (ready, readiness.reason, &readiness.message));
     // An unchanged condition or member keeps its time, so equality means that nothing has changed.
     if new == *old {
@@ -128,7 +128,7 @@ fn limit_events(events: Vec<Event>) -> Vec<Event> {
 /// reports a refusal, whose reason both conditions have.
 fn find_transition(old: &HostPoolStatus, accepted: Status, readiness: &Readiness) -> Option<Event> {
     let before = find(&old.conditions, READY).map(|condition| condition.reason.as_str());
-    let warning = !readiness.ready;
+    let warning = !readiness.is_ready();
     let is_reported = accepted == Status::False || readiness.reason != PoolReason::Reserving;
     (is_reported && before != Some(readiness.reason.as_str())).then(|| Event {
         warning,
@@ -140,19 +140,16 @@ fn find_transition(old: &HostPoolStatus, accepted: Status, readiness: &Readiness
 /// Whether a pool that marks its nodes is ready.
 fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
     if let Some(shortfall) = &draft.shortfall {
-        return Readiness::new_unready(shortfall.reason, shortfall.message.clone());
+        return shortfall.clone();
     }
     let reserving = members.iter().filter(|member| member.state == MemberState::Reserving).count();
     match (reserving, members.len()) {
-        (0, 1) => Readiness::new_ready("1 node is allocated".to_owned()),
-        (0, all) => Readiness::new_ready(format!("{all} nodes are allocated")),
-        (1, _) => {
-            Readiness::new_unready(PoolReason::Reserving, "1 node is being reserved".to_owned())
+        (0, 1) => Readiness::new(PoolReason::Allocated, "1 node is allocated".to_owned()),
+        (0, all) => Readiness::new(PoolReason::Allocated, format!("{all} nodes are allocated")),
+        (1, _) => Readiness::new(PoolReason::Reserving, "1 node is being reserved".to_owned()),
+        (some, _) => {
+            Readiness::new(PoolReason::Reserving, format!("{some} nodes are being reserved"))
         }
-        (some, _) => Readiness::new_unready(
-            PoolReason::Reserving,
-            format!("{some} nodes are being reserved"),
-        ),
     }
 }
 
@@ -171,17 +168,17 @@ fn check_tagged(pool: &Pool<'_>, tags: &[Box<str>], inventory: &Inventory<'_>) -
                 in_other_form(inventory.view, tags),
                 labels_of_tags(tags)
             );
-            Readiness::new_unready(PoolReason::NoTaggedNode, message)
+            Readiness::new(PoolReason::NoTaggedNode, message)
         }
         0 => {
             let taken = obstacle::format_counts(&taken);
             let message = format!("the pool has none of the nodes with the tags: {taken}");
-            Readiness::new_unready(PoolReason::InsufficientNodes, message)
+            Readiness::new(PoolReason::InsufficientNodes, message)
         }
-        _ => Readiness::new_ready(except(
-            "every node that has the tags belongs to the pool".to_owned(),
-            &taken,
-        )),
+        _ => Readiness::new(
+            PoolReason::Allocated,
+            except("every node that has the tags belongs to the pool".to_owned(), &taken),
+        ),
     }
 }
 
@@ -249,17 +246,17 @@ fn find_listed(
         members.push(old.iter().find(same).cloned().unwrap_or(member));
     }
     let readiness = if !problems.is_empty() {
-        Readiness::new_unready(PoolReason::UnknownHost, super::truncate(problems).join("; "))
+        Readiness::new(PoolReason::UnknownHost, super::truncate(problems).join("; "))
     } else if members.is_empty() {
         let taken = obstacle::format_counts(&taken);
         let message = format!("the pool has none of the hosts that it lists: {taken}");
-        Readiness::new_unready(PoolReason::InsufficientNodes, message)
+        Readiness::new(PoolReason::InsufficientNodes, message)
     } else {
         let has = match members.len() {
             1 => "1 host is a node".to_owned(),
             all => format!("{all} hosts are nodes"),
         };
-        Readiness::new_ready(except(has, &taken))
+        Readiness::new(PoolReason::Allocated, except(has, &taken))
     };
     (members, readiness)
 }

@@ -12,7 +12,6 @@ use std::rc::Rc;
 use super::Pool;
 use super::inventory::Inventory;
 use crate::kubernetes::HOSTNAME;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::streams::kinds::streams_pod::named::Named;
 use crate::view::Name;

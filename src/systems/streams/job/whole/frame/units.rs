@@ -10,7 +10,7 @@ use crate::systems::streams::witness::{Claim, Classes, Unit};
 /// Adds all units. If colocation, exlocation and isolation are only preferred, each element is a unit by
 /// itself, with only its own hosts.
 pub(super) fn add_all(frame: &mut Frame<'_, '_>) {
-    let named = frame.classes_where(|state| !state.limits.nameless);
+    let named = frame.classes_where(|state| !state.site.limits.nameless);
     let named = (named.count_ones(..) < frame.classes.len()).then_some(named);
     let closure = frame.closure;
     let is_required = frame.spec.enforcement == Enforcement::Required;

@@ -9,7 +9,6 @@ use super::simulator::{Pace, World, pool_label};
 use super::{exclusive, labels, shared};
 use crate::simulation::CONTROLLER;
 use crate::systems::streams::keys::EXCLUSIVE_TAINT;
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::test_cases::cases;
 
 #[test]
