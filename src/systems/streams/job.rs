@@ -12,8 +12,8 @@
 pub(crate) mod check;
 pub(super) mod member;
 mod place;
+pub(crate) mod placement;
 pub(crate) mod sites;
-pub(crate) mod whole;
 
 use super::keys;
 use super::request::Request;

@@ -32,7 +32,7 @@ pub(crate) const RESERVED: &str = "reserved=";
 pub(crate) const EXLOCATED: &str = "host-exlocation=";
 pub(crate) const ISOLATED: &str = "host-isolation=";
 
-/// The scheduling gate of pods of a StreamsJob that has no recorded witness yet.
+/// The scheduling gate of pods of a StreamsJob that has no recorded placement yet.
 pub(crate) const GATE: &str = "stowplan.dev/streams-job";
 
 /// Every annotation of a pod that this system reads. The constraints come first.

@@ -4,11 +4,11 @@
 //! again.
 
 pub(crate) mod jobs;
+mod placements;
 mod pods;
 mod pools;
 mod scaling;
 mod wake;
-mod wholes;
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -19,12 +19,12 @@ use crate::view::View;
 /// Plans the changes that are due at `now`.
 #[must_use]
 pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
-    let wholes = wholes::Wholes::new(view, policy, now);
-    let (mut plan, pools) = pools::plan(view, policy, &wholes, now);
-    plan.extend(jobs::plan(view, policy, &wholes, now));
+    let placements = placements::Placements::new(view, policy, now);
+    let (mut plan, pools) = pools::plan(view, policy, &placements, now);
+    plan.extend(jobs::plan(view, policy, &placements, now));
     plan.extend(pods::plan(view, policy, now));
     plan.extend(wake::plan(view, now));
-    plan.extend(scaling::plan(view, policy, &wholes, &pools));
-    wholes.recheck_at.into_iter().for_each(|at| plan.recheck_by(at));
+    plan.extend(scaling::plan(view, policy, &placements, &pools));
+    placements.recheck_at.into_iter().for_each(|at| plan.recheck_by(at));
     plan
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::guard;
 use super::job::check::check;
+use super::job::placement::{Fixed, Judged, STEPS, is_searched, judge, lacks_only_nodes};
 use super::job::sites::Sites;
-use super::job::whole::{Fixed, Judged, STEPS, is_searched, judge, lacks_only_nodes};
 use super::policy::Unmet;
 use super::resolve::{find_node, format_host};
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
@@ -42,12 +42,12 @@ fn streams_job(
     let changed = before.and_then(|before| changed(incoming.name, &before.spec, &job.spec));
     Ok(match changed {
         Some(finding) => vec![finding].into(),
-        None => whole_job(incoming.name, &StreamsJob::from(&job), view, policy),
+        None => judge_job(incoming.name, &StreamsJob::from(&job), view, policy),
     })
 }
 
 /// Checks a job: its parts, and then whether all of it can be placed.
-fn whole_job(name: &Name, job: &StreamsJob, view: &View, policy: &Policy) -> Verdict {
+fn judge_job(name: &Name, job: &StreamsJob, view: &View, policy: &Policy) -> Verdict {
     let mut findings = check(name, job, view, policy);
     let may_wait = policy.streams.unmet == Unmet::Wait;
     let is_about_nodes = findings.iter().all(|finding| may_wait && lacks_only_nodes(finding));

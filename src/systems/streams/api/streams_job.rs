@@ -191,13 +191,13 @@ pub struct StreamsJobStatus {
     /// until a placement of the whole job is found; its pods wait for it where they could take nodes
     /// from each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub witness: Option<Witness>,
+    pub witness: Option<JobPlacement>,
 }
 
 /// The part of a placement of the whole job that its pods are held to.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Witness {
+pub struct JobPlacement {
     /// The nodes that are reserved. The other processing elements may go to any node that their
     /// constraints allow, but for the reserved nodes of those from which they must be apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -210,7 +210,7 @@ pub struct Witness {
     pub moves: u32,
 }
 
-impl Witness {
+impl JobPlacement {
     /// These nodes, reserved at `now`.
     #[must_use]
     pub(crate) fn new(nodes: Vec<ReservedNode>, now: Timestamp) -> Self {

@@ -130,7 +130,7 @@ mod tests {
         include_str!("../job/check.rs"),
         include_str!("../job/check/hosts.rs"),
         include_str!("../job/check/pools.rs"),
-        include_str!("../job/whole/words.rs"),
+        include_str!("../job/placement/words.rs"),
         include_str!("../guard.rs"),
         include_str!("../token.rs"),
     ];

@@ -11,7 +11,7 @@ use crate::systems::check::words::some;
 use crate::systems::check::{Cluster, Context, Diagnosis, PodReport};
 use crate::systems::streams::NAME;
 use crate::systems::streams::api::host_pool::Member;
-use crate::systems::streams::job::whole::Restriction;
+use crate::systems::streams::job::placement::Restriction;
 use crate::systems::streams::keys::{COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT};
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::view::Name;

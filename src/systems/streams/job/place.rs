@@ -6,7 +6,7 @@ use super::super::token::Token;
 use super::super::{NAME, Placing, keys};
 use super::format_entry;
 use super::member::Member;
-use super::whole::{Restriction, names_host, needs_witness};
+use super::placement::{Restriction, names_host, needs_placement};
 use crate::placement::affinity::bound_to;
 use crate::placement::intent::{
     Change, Enforcement, Operator, PodTerm, Selector, label_requirement, off_nodes, on_node,
@@ -113,11 +113,11 @@ impl Placing<'_> {
             return self.outcome.holds.extend(own.cloned());
         }
         let is_bound = self.pod.node_name.is_some() || names_host(member.unit);
-        if is_bound || !needs_witness(member.job) {
+        if is_bound || !needs_placement(member.job) {
             return;
         }
         if member.job.status.witness.is_none() {
-            return self.wait_for_witness(member, &cause);
+            return self.wait_for_placement(member, &cause);
         }
         let Some(unit) = member.job.closure.unit_index(member.index) else { return };
         let bound = required_node_terms(self.pod).and_then(bound_to);
@@ -138,7 +138,7 @@ impl Placing<'_> {
         self.outcome.holds.push(cause + &decision);
     }
 
-    fn wait_for_witness(&mut self, member: &Member<'_>, cause: &str) {
+    fn wait_for_placement(&mut self, member: &Member<'_>, cause: &str) {
         let key = keys::STREAMS_JOB;
         if !self.view.controller_present() {
             let text = "its node is not looked at together with those of the job's other elements: no controller leads";

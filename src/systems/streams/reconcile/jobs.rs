@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::wholes::{Whole, Wholes};
+use super::placements::{Placement, Placements};
 use crate::api;
 use crate::api::condition::{self, ACCEPTED, Condition, READY, Status};
 use crate::placement::reason::{Finding, Stage, shorten};
@@ -19,9 +19,9 @@ use crate::systems::plan::operation::{replace, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::streams_job::{
-    Group, OwnedPool, ReservedNode, StreamsJobSpec, StreamsJobStatus, Witness,
+    Group, JobPlacement, OwnedPool, ReservedNode, StreamsJobSpec, StreamsJobStatus,
 };
-use crate::systems::streams::job::whole::needs_witness;
+use crate::systems::streams::job::placement::needs_placement;
 use crate::systems::streams::keys;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
@@ -42,20 +42,25 @@ const NOT_ACCEPTED: &str = JobReason::NotAccepted.as_str();
 
 /// Plans the changes for all StreamsJobs.
 #[must_use]
-pub(super) fn plan(view: &View, policy: &Policy, wholes: &Wholes<'_>, now: Timestamp) -> Plan {
+pub(super) fn plan(
+    view: &View,
+    policy: &Policy,
+    placements: &Placements<'_>,
+    now: Timestamp,
+) -> Plan {
     let mut plan = Plan::default();
     // Under a policy that turns Streams off no job is judged: Kubernetes deletes the pools of a deleted
     // job, and the controller creates nothing else for jobs.
-    let mut jobs: Vec<(&Name, &StreamsJob, &Whole<'_>)> = view
+    let mut jobs: Vec<(&Name, &StreamsJob, &Placement<'_>)> = view
         .streams_jobs()
-        .filter_map(|(name, job)| Some((name, job, wholes.get(name)?)))
+        .filter_map(|(name, job)| Some((name, job, placements.get(name)?)))
         .collect();
     jobs.sort_unstable_by_key(|(name, ..)| *name);
-    for (name, job, whole) in jobs {
+    for (name, job, placement) in jobs {
         // If the spec cannot be decoded, a status next to it could not be decoded either.
         let Ok(spec) = &job.spec else { continue };
         let events = Vec::new();
-        let mut reconciler = JobReconciler { name, job, spec, whole, view, now, events };
+        let mut reconciler = JobReconciler { name, job, spec, placement, view, now, events };
         reconciler.plan(policy, &mut plan);
     }
     plan
@@ -66,7 +71,7 @@ struct JobReconciler<'j> {
     name: &'j Name,
     job: &'j StreamsJob,
     spec: &'j StreamsJobSpec,
-    whole: &'j Whole<'j>,
+    placement: &'j Placement<'j>,
     view: &'j View,
     now: Timestamp,
     events: Vec<Event>,
@@ -87,7 +92,7 @@ enum Found<'v> {
 
 impl<'j> JobReconciler<'j> {
     fn plan(&mut self, policy: &Policy, plan: &mut Plan) {
-        let findings = &self.whole.findings;
+        let findings = &self.placement.findings;
         let mut status = StreamsJobStatus {
             conditions: self.job.status.conditions.clone(),
             groups: self.build_groups(),
@@ -122,7 +127,7 @@ impl<'j> JobReconciler<'j> {
             }
         }
         self.set_ready(accepted, findings, &taken, &waits, &mut status.conditions);
-        status.witness = self.find_witness(accepted, policy);
+        status.witness = self.find_placement(accepted, policy);
         if status == self.job.status {
             return;
         }
@@ -138,15 +143,15 @@ impl<'j> JobReconciler<'j> {
 
     /// The nodes to reserve. Once recorded, they are kept while there is nothing better: pods are on them,
     /// or wait for them.
-    fn find_witness(&mut self, accepted: bool, policy: &Policy) -> Option<Witness> {
+    fn find_placement(&mut self, accepted: bool, policy: &Policy) -> Option<JobPlacement> {
         let before = self.job.status.witness.clone();
-        if !needs_witness(self.job) {
+        if !needs_placement(self.job) {
             return None;
         }
-        let Some(plan) = &self.whole.plan else {
+        let Some(plan) = &self.placement.plan else {
             // Without an answer the pods go where their constraints allow, as without a search.
-            let is_free = accepted && self.whole.is_unknown;
-            return before.or_else(|| is_free.then(|| Witness::new(Vec::new(), self.now)));
+            let is_free = accepted && self.placement.is_unknown;
+            return before.or_else(|| is_free.then(|| JobPlacement::new(Vec::new(), self.now)));
         };
         if before.is_none() && !(accepted && self.has_exclusive_nodes()) {
             return None;
@@ -167,8 +172,8 @@ impl<'j> JobReconciler<'j> {
             Some(before) if before.nodes == nodes => Some(before),
             before => {
                 let moves = before.map_or(0, |before| before.moves);
-                let moves = moves + u32::from(self.whole.is_moved);
-                if self.whole.is_moved {
+                let moves = moves + u32::from(self.placement.is_moved);
+                if self.placement.is_moved {
                     let note = format!(
                         "a pod found no room on the node that was reserved for it within {}; others are reserved now",
                         policy.streams.grace_period
@@ -176,7 +181,7 @@ impl<'j> JobReconciler<'j> {
                     let reason = JobReason::NodesReservedAnew.as_str();
                     self.events.push(Event { warning: false, reason, note });
                 }
-                Some(Witness { moves, ..Witness::new(nodes, self.now) })
+                Some(JobPlacement { moves, ..JobPlacement::new(nodes, self.now) })
             }
         }
     }
@@ -197,18 +202,18 @@ impl<'j> JobReconciler<'j> {
         let was_accepted = condition::find(conditions, ACCEPTED).is_some_and(|condition| {
             condition.status == Status::True && condition.observed_generation == Some(generation)
         });
-        let may_wait = was_accepted || self.whole.may_wait;
+        let may_wait = was_accepted || self.placement.may_wait;
         // More constraints than its own contradict a job that was accepted: those of what came since.
         let is_of_cluster = |finding: &&Finding| {
-            finding.reason.stage() == Stage::Cluster || self.whole.is_about_all(finding)
+            finding.reason.stage() == Stage::Cluster || self.placement.is_about_all(finding)
         };
         let counts = |finding: &&Finding| !(may_wait && is_of_cluster(finding));
         let findings: Vec<&Finding> = findings.iter().filter(counts).collect();
         match findings.first() {
             None => {
-                let message = match (&self.whole.plan, self.whole.findings.is_empty()) {
+                let message = match (&self.placement.plan, self.placement.findings.is_empty()) {
                     (Some(_), _) => "the job can be placed as a whole",
-                    (None, true) if self.whole.is_unknown => {
+                    (None, true) if self.placement.is_unknown => {
                         "no constraint contradicts another by itself; the search for a placement of the whole job ended without an answer"
                     }
                     (None, true) => "the job can be placed",

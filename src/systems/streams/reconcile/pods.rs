@@ -12,14 +12,14 @@ use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-use super::wholes::patience;
+use super::placements::patience;
 use crate::kubernetes::HOSTNAME;
 use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::operation::{remove_gate, require_nodes};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::hostnames;
-use crate::systems::streams::job::whole::{Restriction, needs_witness};
+use crate::systems::streams::job::placement::{Restriction, needs_placement};
 use crate::systems::streams::keys::GATE;
 use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::kinds::streams_pod::{PendingPod, PodDetails};
@@ -70,9 +70,9 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
             // Without a job there is nothing to wait for.
             (Some(gate), None) => plan.actions.push(lift(name, pod, gate, Vec::new())),
             (Some(gate), Some(restriction)) => {
-                let has_witness =
-                    job.is_some_and(|job| job.status.witness.is_some() || !needs_witness(job));
-                if has_witness {
+                let has_placement =
+                    job.is_some_and(|job| job.status.witness.is_some() || !needs_placement(job));
+                if has_placement {
                     let others = restrict(pending, &restriction);
                     plan.actions.push(lift(name, pod, gate, others));
                 }

@@ -40,7 +40,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 
-use super::wholes::{Hold, Wholes};
+use super::placements::{Hold, Placements};
 use crate::systems::plan::{Action, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::host_pool::MemberState;
@@ -121,10 +121,10 @@ impl Pool<'_> {
 pub(super) fn plan<'v>(
     view: &'v View,
     policy: &Policy,
-    wholes: &'v Wholes<'v>,
+    placements: &'v Placements<'v>,
     now: Timestamp,
 ) -> (Plan, Vec<PoolLack<'v>>) {
-    let pools = find_live_pools(view, wholes);
+    let pools = find_live_pools(view, placements);
     let mut inventory = Inventory::new(view, policy);
     let lingering = find_lingering_nodes(&pools, &inventory);
     let verdicts = accept::judge(&pools, &lingering, view, policy);
@@ -185,10 +185,10 @@ fn find_lingering_nodes<'v>(
 ///
 /// Pools that were created within the same second are ordered by name. The resource version would
 /// not do: it changes with every write, and the order of pools must not change.
-fn find_live_pools<'v>(view: &'v View, wholes: &'v Wholes<'v>) -> Vec<Pool<'v>> {
+fn find_live_pools<'v>(view: &'v View, placements: &'v Placements<'v>) -> Vec<Pool<'v>> {
     let read = |(name, pool): (&'v Name, &'v HostPool)| {
         let hash = pool.hash.as_deref()?;
-        let (planned, holder) = (wholes.members(hash), wholes.holder(hash));
+        let (planned, holder) = (placements.members(hash), placements.holder(hash));
         Some(Pool { name, pool, hash, planned, holder })
     };
     let live = view.host_pools().filter(|(_, pool)| !pool.identity.deleting);

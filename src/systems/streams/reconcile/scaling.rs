@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 
+use super::placements::Placements;
 use super::pools::PoolLack;
-use super::wholes::Wholes;
 use crate::api::{self, condition};
 use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::names::short_digest;
@@ -69,12 +69,12 @@ struct NewNode {
 pub(super) fn plan(
     view: &View,
     policy: &Policy,
-    wholes: &Wholes<'_>,
+    placements: &Placements<'_>,
     pools: &[PoolLack<'_>],
 ) -> Plan {
     let mut waiting = Vec::new();
     if policy.streams.enabled && policy.streams.unmet == Unmet::Wait {
-        waiting.extend(waiting_jobs(view, policy, wholes));
+        waiting.extend(waiting_jobs(view, policy, placements));
         waiting.extend(waiting_pools(view, policy, pools));
     }
     waiting.sort_unstable_by_key(|of| (of.resource.kind, of.name));
@@ -149,23 +149,28 @@ fn ask<'v>(
 }
 
 /// The jobs that wait for nodes.
-fn waiting_jobs<'v>(view: &'v View, policy: &Policy, wholes: &Wholes<'_>) -> Vec<Waiting<'v>> {
-    let jobs = view.streams_jobs().filter_map(|(name, job)| Some((name, job, wholes.get(name)?)));
+fn waiting_jobs<'v>(
+    view: &'v View,
+    policy: &Policy,
+    placements: &Placements<'_>,
+) -> Vec<Waiting<'v>> {
+    let jobs =
+        view.streams_jobs().filter_map(|(name, job)| Some((name, job, placements.get(name)?)));
     let mut waiting = Vec::new();
     let mut pods: Option<HashMap<(&str, &str, &str), &PendingPod>> = None;
-    for (name, job, whole) in jobs {
+    for (name, job, placement) in jobs {
         let is_ready = is_true(&job.status.conditions);
-        if whole.missing.is_empty() && (is_ready || whole.plan.is_none()) {
+        if placement.missing.is_empty() && (is_ready || placement.plan.is_none()) {
             continue;
         }
         let resource = STREAMS_JOB;
         let identity = &job.identity;
-        if whole.missing.is_empty() {
+        if placement.missing.is_empty() {
             waiting.push(Waiting { resource, name, identity, missing: None });
             continue;
         }
         let pods = pods.get_or_insert_with(|| pods_of_elements(view));
-        let missing = whole.missing.iter().filter_map(|node| {
+        let missing = placement.missing.iter().filter_map(|node| {
             let of_element = |element: &usize| {
                 let spec = job.spec.as_ref().ok()?;
                 let element = &*spec.processing_elements.get(*element)?.name;

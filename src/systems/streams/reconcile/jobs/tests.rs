@@ -20,7 +20,7 @@ fn apply(view: &mut View, document: &str) {
 
 fn planned(view: &View) -> Vec<Action> {
     let (policy, now) = (Policy::default(), NOW.parse().unwrap());
-    plan(view, &policy, &Wholes::new(view, &policy, now), now).actions
+    plan(view, &policy, &Placements::new(view, &policy, now), now).actions
 }
 
 /// The only write that is planned, and the status that it writes.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::systems::streams::api::streams_job::Witness;
+use crate::systems::streams::api::streams_job::JobPlacement;
 use crate::systems::streams::kinds::host_pool;
 use crate::systems::streams::reconcile;
 use crate::systems::test_objects::{node, watch};
@@ -186,7 +186,7 @@ fn a_job_asks_for_the_nodes_that_are_missing() {
     let ready = json!({"conditions": [
         {"type": "Ready", "status": "True", "reason": "PoolsReady", "message": "", "observedGeneration": 1,
          "lastTransitionTime": "2026-01-01T00:00:00Z"},
-    ], "witness": Witness::new(Vec::new(), "2026-01-01T00:00:00Z".parse().unwrap())});
+    ], "witness": JobPlacement::new(Vec::new(), "2026-01-01T00:00:00Z".parse().unwrap())});
     world.apart(&["a", "b", "c", "d"], &ready);
     done(&mut world, &["-"]);
 }
@@ -280,7 +280,7 @@ fn nothing_is_asked_for_that_the_policy_does_not_allow() {
     done(&mut world, &[]);
     let pools = world.view.host_pools().map(|(name, pool)| PoolLack { name, pool, missing: 2 });
     let pools: Vec<_> = pools.collect();
-    let actions = plan(&world.view, &world.policy, &Wholes::default(), &pools).actions;
+    let actions = plan(&world.view, &world.policy, &Placements::default(), &pools).actions;
     let [Action { events, .. }] = &*actions else { panic!("{actions:?}") };
     assert_eq!((events[0].reason, actions[0].target.resource), (TOO_MANY, HOST_POOL));
     // An administrator turns it off.

@@ -5,8 +5,8 @@ mod units;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::systems::streams::api::streams_job::StreamsJobSpec;
+use crate::systems::streams::job::placement::MissingNode;
 use crate::systems::streams::job::sites::{JobName, Sites, State};
-use crate::systems::streams::job::whole::MissingNode;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, to_usize};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::{self, Location};

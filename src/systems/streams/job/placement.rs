@@ -53,7 +53,7 @@ pub(crate) struct Plan<'v> {
 /// Whether the pods of a job depend on each other for their nodes, so that they must not be created before
 /// it is known which nodes are reserved.
 #[must_use]
-pub(crate) fn needs_witness(job: &StreamsJob) -> bool {
+pub(crate) fn needs_placement(job: &StreamsJob) -> bool {
     let Ok(spec) = &job.spec else { return false };
     let closure = &job.closure;
     let is_required = spec.enforcement == Enforcement::Required;
@@ -144,7 +144,7 @@ impl<'j> Restriction<'j> {
 /// Whether a search can find out more about a job than the check of its parts.
 #[must_use]
 pub(crate) fn is_searched(job: &StreamsJob) -> bool {
-    needs_witness(job) || job.closure.pools.iter().any(|pool| pool.is_labelled())
+    needs_placement(job) || job.closure.pools.iter().any(|pool| pool.is_labelled())
 }
 
 /// Decides whether the job `name`, whose parts have been checked, can be placed as a whole.

@@ -15,10 +15,10 @@ use crate::systems::exclusion::Exclusion;
 use crate::systems::fit::{self, Candidate, Question};
 use crate::systems::policy::Policy;
 use crate::systems::streams::job::check::check;
-use crate::systems::streams::job::sites::Sites;
-use crate::systems::streams::job::whole::{
+use crate::systems::streams::job::placement::{
     Fixed, Judged, MissingNode, Plan, is_searched, judge, lacks_only_nodes,
 };
+use crate::systems::streams::job::sites::Sites;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::Location;
@@ -29,7 +29,7 @@ use crate::view::{Name, View};
 
 /// What was found out about a job.
 #[derive(Debug, Default)]
-pub(super) struct Whole<'v> {
+pub(super) struct Placement<'v> {
     /// Why not all of it can run now.
     pub(super) findings: Vec<Finding>,
     /// Whether only nodes are missing, and the policy lets such a job wait.
@@ -46,7 +46,7 @@ pub(super) struct Whole<'v> {
     pub(super) missing: Vec<MissingNode>,
 }
 
-impl Whole<'_> {
+impl Placement<'_> {
     /// Whether a finding is about the job as a whole, and not about one of its parts.
     pub(super) fn is_about_all(&self, finding: &Finding) -> bool {
         self.is_searched && self.findings.last() == Some(finding)
@@ -66,8 +66,8 @@ pub(super) enum Hold {
 
 /// What was found out about all jobs.
 #[derive(Debug, Default)]
-pub(super) struct Wholes<'v> {
-    jobs: HashMap<&'v Name, Whole<'v>>,
+pub(super) struct Placements<'v> {
+    jobs: HashMap<&'v Name, Placement<'v>>,
     /// The members of the pools of jobs, by the pool's hash.
     members: HashMap<&'v str, BTreeMap<u32, &'v str>>,
     /// The hashes of the pools that get no first members now, each with its job and why.
@@ -86,11 +86,11 @@ struct Pods<'v> {
     waiting: Vec<(usize, &'v PodDetails)>,
 }
 
-impl<'v> Wholes<'v> {
+impl<'v> Placements<'v> {
     pub(super) fn new(view: &'v View, policy: &Policy, now: Timestamp) -> Self {
-        let mut wholes = Self::default();
+        let mut placements = Self::default();
         if !policy.streams.enabled {
-            return wholes;
+            return placements;
         }
         let mut jobs: Vec<(&Name, &StreamsJob)> = view
             .streams_jobs()
@@ -103,9 +103,9 @@ impl<'v> Wholes<'v> {
         if !jobs.iter().any(|(_, job)| is_searched(job)) {
             for (name, job) in jobs {
                 let findings = check(name, job, view, policy);
-                wholes.jobs.insert(name, Whole { findings, ..Whole::default() });
+                placements.jobs.insert(name, Placement { findings, ..Placement::default() });
             }
-            return wholes;
+            return placements;
         }
         let mut sites = Sites::new(view, policy);
         for (name, job) in jobs.iter().filter(|(_, job)| !has_verdict(job, Status::False)) {
@@ -114,14 +114,14 @@ impl<'v> Wholes<'v> {
         let mut pods = find_pods(view, &jobs, &sites);
         for (name, job) in jobs {
             let of_job = pods.remove(name).unwrap_or_default();
-            let mut judging = Judging { view, policy, now, name, job, wholes: &mut wholes };
+            let mut judging = Judging { view, policy, now, name, job, placements: &mut placements };
             judging.judge(&of_job, &mut sites);
         }
-        wholes
+        placements
     }
 
     /// What was found out about a job; `None`: the job is not served.
-    pub(super) fn get(&self, name: &Name) -> Option<&Whole<'v>> {
+    pub(super) fn get(&self, name: &Name) -> Option<&Placement<'v>> {
         self.jobs.get(name)
     }
 
@@ -218,44 +218,45 @@ struct Judging<'w, 'v, 'p> {
     now: Timestamp,
     name: &'v Name,
     job: &'v StreamsJob,
-    wholes: &'w mut Wholes<'v>,
+    placements: &'w mut Placements<'v>,
 }
 
 impl<'v> Judging<'_, 'v, '_> {
     fn judge(&mut self, pods: &Pods<'v>, sites: &mut Sites<'v>) {
         let (name, job, view) = (self.name, self.job, self.view);
-        let mut whole = Whole { findings: check(name, job, view, self.policy), ..Whole::default() };
+        let mut placement =
+            Placement { findings: check(name, job, view, self.policy), ..Placement::default() };
         let wait = self.policy.streams.unmet == Unmet::Wait;
         // A job that was accepted goes on with the nodes that are left.
-        let goes_on =
-            (wait || has_verdict(job, Status::True)) && whole.findings.iter().all(lacks_only_nodes);
-        if is_searched(job) && (whole.findings.is_empty() || goes_on) {
+        let goes_on = (wait || has_verdict(job, Status::True))
+            && placement.findings.iter().all(lacks_only_nodes);
+        if is_searched(job) && (placement.findings.is_empty() || goes_on) {
             let fixed = self.fix(pods);
             let closed = self.find_closed(pods);
             let mut judged =
                 judge(name, job, sites, &Fixed { closed: closed.clone(), ..fixed.clone() });
-            whole.is_moved = !closed.is_empty() && matches!(judged, Judged::Possible(_));
-            if !closed.is_empty() && !whole.is_moved {
+            placement.is_moved = !closed.is_empty() && matches!(judged, Judged::Possible(_));
+            if !closed.is_empty() && !placement.is_moved {
                 // Nothing better: what is reserved stays.
                 judged = judge(name, job, sites, &fixed);
             }
             match judged {
-                Judged::Possible(plan) => whole.plan = Some(plan),
+                Judged::Possible(plan) => placement.plan = Some(plan),
                 Judged::Impossible(finding, missing) => {
                     if wait && lacks_only_nodes(&finding) {
-                        whole.missing = missing;
+                        placement.missing = missing;
                     }
-                    whole.findings.push(finding);
-                    whole.is_searched = true;
+                    placement.findings.push(finding);
+                    placement.is_searched = true;
                 }
-                Judged::Unknown => whole.is_unknown = true,
+                Judged::Unknown => placement.is_unknown = true,
             }
-            self.serve_pools(&whole, &fixed, sites);
+            self.serve_pools(&placement, &fixed, sites);
         }
-        whole.may_wait = wait
-            && whole.findings.iter().any(|of| of.reason.stage() == Stage::Cluster)
-            && whole.findings.iter().all(lacks_only_nodes);
-        self.wholes.jobs.insert(name, whole);
+        placement.may_wait = wait
+            && placement.findings.iter().any(|of| of.reason.stage() == Stage::Cluster)
+            && placement.findings.iter().all(lacks_only_nodes);
+        self.placements.jobs.insert(name, placement);
     }
 
     /// What is fixed about the job.
@@ -286,8 +287,8 @@ impl<'v> Judging<'_, 'v, '_> {
             let pause = patience(self.policy) * (1 << moves.min(6));
             match since.checked_add(pause) {
                 Ok(due) if due > self.now => {
-                    let earlier = self.wholes.recheck_at.map_or(due, |at| at.min(due));
-                    self.wholes.recheck_at = Some(earlier);
+                    let earlier = self.placements.recheck_at.map_or(due, |at| at.min(due));
+                    self.placements.recheck_at = Some(earlier);
                 }
                 Ok(_) => {
                     let needs = pending.needs();
@@ -309,13 +310,13 @@ impl<'v> Judging<'_, 'v, '_> {
     }
 
     /// Gives the pools of the job the members of the plan, or holds them until there is one.
-    fn serve_pools(&mut self, whole: &Whole<'v>, fixed: &Fixed<'v>, sites: &mut Sites<'v>) {
+    fn serve_pools(&mut self, placement: &Placement<'v>, fixed: &Fixed<'v>, sites: &mut Sites<'v>) {
         let labelled =
             || self.job.closure.pools.iter().enumerate().filter(|(_, of)| of.is_labelled());
         let missing = || labelled().filter(|(pool, _)| !fixed.pools.contains_key(pool));
         let is_complete = missing().next().is_none();
         let exists = |of: &str| self.view.host_pool(&Name::new(&self.name.namespace, of)).is_some();
-        let hold = if whole.plan.is_none() {
+        let hold = if placement.plan.is_none() {
             Hold::Impossible
         } else if missing().any(|(_, of)| exists(&of.host_pool)) {
             Hold::Blocked
@@ -325,17 +326,19 @@ impl<'v> Judging<'_, 'v, '_> {
         for (pool, of) in labelled() {
             let found = fixed.pools.get(&pool).and_then(|found| found.hash.as_deref());
             let Some(hash) = found else { continue };
-            let members = whole.plan.as_ref().and_then(|plan| plan.pools.get(&pool));
+            let members = placement.plan.as_ref().and_then(|plan| plan.pools.get(&pool));
             match members.filter(|_| is_complete) {
                 Some(members) => {
                     members.values().for_each(|node| sites.give(node, hash, of.exclusive));
-                    self.wholes.members.insert(hash, members.clone());
+                    self.placements.members.insert(hash, members.clone());
                 }
-                None if !whole.is_unknown => _ = self.wholes.held.insert(hash, (self.name, hold)),
+                None if !placement.is_unknown => {
+                    _ = self.placements.held.insert(hash, (self.name, hold))
+                }
                 None => {}
             }
         }
-        if let Some(plan) = &whole.plan {
+        if let Some(plan) = &placement.plan {
             plan.reserved.values().for_each(|node| sites.name_for(node, self.name));
         }
     }
