@@ -36,13 +36,13 @@ pub(super) async fn create_pod(
     let (head, body) = answer.into_parts();
     let body = body.collect().await?.to_bytes();
     let created = if head.status.is_success() {
-        serde_json::from_slice(&body).map_err(kube::Error::SerdeError)
+        Ok(serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?)
     } else {
         let status: Status = serde_json::from_slice(&body).unwrap_or_default();
         let message = status.message.unwrap_or_else(|| head.status.to_string());
-        return Ok(Answer { created: Err((head.status.as_u16(), message)), warnings });
+        Err((head.status.as_u16(), message))
     };
-    Ok(Answer { created: Ok(created?), warnings })
+    Ok(Answer { created, warnings })
 }
 
 /// The pod, with these annotations. It meets the strictest of Kubernetes' Pod Security Standards, and

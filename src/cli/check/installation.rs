@@ -3,10 +3,9 @@
 //! [`read`] reads the installation into [`facts`]; the other modules are functions from these facts to
 //! lines, each with a state and a remedy.
 
-mod ask;
 mod certificate;
 mod definitions;
-pub(crate) mod facts;
+mod facts;
 mod processes;
 mod read;
 pub(crate) mod rights;
@@ -28,10 +27,9 @@ use crate::cli::live::Access;
 use crate::cli::page::Painter;
 use crate::cli::progress::Progress;
 use crate::cli::{block_on, print, print_notice};
-use crate::systems::DIAGNOSTICS;
 use crate::systems::check::installation::{Installed, Item, State};
+use crate::systems::{DIAGNOSTICS, Diagnostics};
 use facts::Facts;
-use read::Asked;
 
 /// The exit code if there is a problem.
 const PROBLEM: u8 = 1;
@@ -90,8 +88,7 @@ async fn wait(client: &Client, options: &Options<'_>) -> anyhow::Result<Report> 
     let end = Instant::now() + options.wait;
     let mut last = String::new();
     loop {
-        let asked = Asked { installed_in: options.installed_in, try_in: options.try_in };
-        let report = read::read(client, asked).await.map(|facts| diagnose(&facts));
+        let report = read::read(client, options).await.map(|facts| diagnose(&facts));
         let is_over = Instant::now() + PAUSE >= end;
         let problem = match report {
             Ok(report) if is_over || !report.has_problem() => return Ok(report),
@@ -121,20 +118,16 @@ fn diagnose(facts: &Facts) -> Report {
     items.extend(processes::check_versions(facts));
     items.extend(definitions::check(facts));
     items.extend(processes::check_controller(facts));
-    for diagnostics in DIAGNOSTICS {
-        let Some(check) = diagnostics.installation.check else { continue };
-        let read = facts.settings.get(diagnostics.system.name);
-        let unread = match read {
-            Some(Err(unread)) => Some(unread.to_string()),
-            _ => None,
+    for Diagnostics { system, installation, .. } in DIAGNOSTICS {
+        let Some(check) = installation.check else { continue };
+        let settings = match facts.settings.get(system.name) {
+            Some(Ok(settings)) => Ok(settings.as_ref()),
+            Some(Err(unread)) => Err(unread.to_string()),
+            None => Ok(None),
         };
-        let settings = read.and_then(|read| read.as_ref().ok());
         let installed = Installed {
             definitions: facts.definitions.as_deref().ok(),
-            settings: match &unread {
-                Some(unread) => Err(unread),
-                None => Ok(settings.and_then(Option::as_ref)),
-            },
+            settings: settings.as_ref().map(|of| *of).map_err(String::as_str),
             policy: &policy,
         };
         items.extend(check(&installed));

@@ -6,6 +6,7 @@ use super::api_server::{
     Answer, Cluster, denied_by_proxy, failure, forbidden, list, named, policy, with_policy,
 };
 use super::command::{Output, Shown};
+use crate::chart::helm::objects;
 
 /// What `check` prints with these words, without the version of stowplan.
 fn report(cluster: &Cluster, words: &str) -> Output {
@@ -74,6 +75,47 @@ fn each_problem_of_an_installation_has_a_remedy() {
         shown.add(label, &report(&cluster, words));
     }
     shown.compare("check_installation");
+}
+
+/// The shape of the webhooks that `check` knows is that of the chart.
+#[test]
+fn the_chart_is_as_check_expects() {
+    for values in [
+        &[][..],
+        &[r#"policy={"coschedule": {"enabled": false}}"#],
+        &[r#"policy={"excludedNamespaces": ["a"]}"#, r#"webhook.failurePolicy="Fail""#],
+        &[
+            r#"webhook.matchConditions=[{"name": "b", "expression": "true"}, {"name": "a", "expression": "true"}]"#,
+        ],
+        &["webhook.service.port=8443"],
+    ] {
+        let objects = objects(values);
+        let service = objects.get("Service", "stowplan-webhook").clone();
+        let policy = objects.get("ConfigMap", "stowplan-policy").clone();
+        let [mutating, mut validating] =
+            ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+                .map(|kind| objects.get(kind, "stowplan").clone());
+        // The API server's defaults.
+        for selector in ["namespaceSelector", "objectSelector"] {
+            validating["webhooks"][0][selector] = json!({});
+        }
+        let answer = move |path: &str| match path.rsplit('/').next() {
+            Some("mutatingwebhookconfigurations") => list(&[mutating.clone()]),
+            Some("validatingwebhookconfigurations") => list(&[validating.clone()]),
+            Some("stowplan-webhook") => (200, service.clone()),
+            Some("stowplan-policy") => (200, policy.clone()),
+            _ => with_nothing(path),
+        };
+        let mut report = Cluster::start(answer).check("-o json").json();
+        let count = if values.iter().any(|of| of.contains("coschedule")) { 2 } else { 3 };
+        let message = &report["items"][0]["message"];
+        let wanted = format!("{count} webhooks as this version expects, failurePolicy ");
+        assert!(message.as_str().is_some_and(|it| it.starts_with(&wanted)), "{report:#}");
+        report["items"].as_array_mut().expect("items").retain(|item| item["name"] == "service");
+        let service = &report["items"];
+        assert_eq!(service.as_array().map(Vec::len), Some(1), "{service:#}");
+        assert!(service[0]["message"].to_string().contains("no replica"), "{service:#}");
+    }
 }
 
 #[test]

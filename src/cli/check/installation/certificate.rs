@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use rustls_pki_types::CertificateDer;
 
-use super::facts::{Facts, Role, Unread};
-use super::webhooks::webhooks;
+use super::facts::{Facts, Unread};
+use super::webhooks::subject;
 use crate::systems::check::installation::{Findings, Item};
 use crate::systems::check::words::counted;
 use crate::tls::chain::{read_pem, verify};
@@ -19,7 +19,7 @@ const DAY: u64 = 24 * 3600;
 
 const REMEDY: &str = "see the runbook docs/operations.md#the-certificate-expires-or-is-not-trusted";
 
-/// A chain that the API server meets.
+/// A chain of certificates that the API server meets.
 struct Served {
     /// Which replica serves it, or the Secret that has it.
     subject: String,
@@ -31,10 +31,10 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("certificate");
     let now = SystemTime::from(facts.now);
     let served = find_served(facts, &mut findings);
-    let webhooks = webhooks(facts);
-    for webhook in &webhooks {
-        let subject = webhook.subject();
-        let bundle = webhook.client.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
+    for (configuration, webhook) in facts.webhooks() {
+        let subject = subject(configuration, webhook);
+        let client = &webhook.client_config;
+        let bundle = client.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
         if bundle.is_empty() {
             findings.problem(
                 format!(
@@ -52,7 +52,7 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
                 continue;
             }
         };
-        let Some(service) = &webhook.client.service else { continue };
+        let Some(service) = &client.service else { continue };
         let host = format!("{}.{}.svc", service.name, service.namespace);
         for Served { subject: replica, chain } in &served {
             if let Err(problem) = verify(&bundle, chain, &host, now) {
@@ -65,6 +65,7 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
     }
     let leaves = served.iter().filter_map(|of| Validity::read(of.chain.first()?).ok());
     let first = leaves.min_by_key(|validity| validity.not_after);
+    let webhooks = facts.webhooks().count();
     let Some(first) = first else { return findings.or_ok("there is no webhook to verify") };
     let left = first.not_after.duration_since(now).unwrap_or_default();
     let lifetime = first.not_after.duration_since(first.not_before).unwrap_or_default();
@@ -72,10 +73,17 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
     if !left.is_zero() && left < SHORT.min(lifetime / 6) {
         findings.warning(format!("the certificate expires in {days}"), REMEDY);
     }
+    if webhooks == 0 {
+        // With webhooks the lines above say so of each.
+        if left.is_zero() {
+            findings.problem("the certificate has expired", REMEDY);
+        }
+        return findings.or_ok(format!("no webhook has to trust the certificate, {days} left"));
+    }
     let subjects: Vec<&str> = served.iter().map(|of| of.subject.as_str()).collect();
     findings.or_ok(format!(
         "{} trust what {} serves, {days} left",
-        counted(webhooks.len(), "webhook"),
+        counted(webhooks, "webhook"),
         subjects.join(", "),
     ))
 }
@@ -92,7 +100,7 @@ pub(super) fn counted_days(days: u64) -> String {
 fn find_served(facts: &Facts, findings: &mut Findings) -> Vec<Served> {
     let mut served = Vec::new();
     let mut unread: Option<&Unread> = facts.replicas.as_ref().err();
-    for replica in facts.replicas_of(Role::Webhook) {
+    for replica in facts.webhook_replicas() {
         let subject = format!("pod {}", replica.pod);
         let certificate = match &replica.status {
             Ok(status) => status.certificate.clone().unwrap_or_default(),
@@ -107,7 +115,7 @@ fn find_served(facts: &Facts, findings: &mut Findings) -> Vec<Served> {
             (Ok(chain), None) => served.push(Served { subject, chain }),
         }
     }
-    if facts.replicas.is_ok() && facts.replicas_of(Role::Webhook).next().is_none() {
+    if facts.replicas.is_ok() && facts.webhook_replicas().next().is_none() {
         let what = "no replica of the webhook exists, so none serves a certificate";
         findings.unknown(what, "the line service says what to do");
     }

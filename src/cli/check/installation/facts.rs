@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::version::Info;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+use serde::Deserialize;
 
 use super::rights::Right;
+use super::trial::Trial;
 use crate::kubernetes::OTHER_DENIAL;
 use crate::server::admin::status::Status;
 use crate::systems::CustomResourceDefinition;
@@ -47,7 +49,7 @@ impl fmt::Display for Unread {
 }
 
 impl Unread {
-    /// What the user can do about it.
+    /// Returns what the user can do about it.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Forbidden(_) => "see the line rights-of-this-command",
@@ -80,79 +82,53 @@ impl Known for Findings {
     }
 }
 
-/// A container of stowplan.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+/// A container of stowplan, by the subcommand that it runs.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, ValueEnum)]
 pub(super) enum Role {
     Webhook,
     Controller,
 }
 
 impl Role {
-    /// The subcommand that a container runs, which is the role.
     pub(super) fn of(container: &Container) -> Option<Self> {
-        match container.args.as_deref()?.first()?.as_str() {
-            "webhook" => Some(Self::Webhook),
-            "controller" => Some(Self::Controller),
-            _ => None,
-        }
+        Self::from_str(container.args.as_ref()?.first()?, false).ok()
     }
 }
 
 impl fmt::Display for Role {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Webhook => "webhook",
-            Self::Controller => "controller",
-        })
+        let value = self.to_possible_value();
+        formatter.write_str(value.as_ref().map_or("", PossibleValue::get_name))
     }
 }
 
 /// A process in a pod.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Replica {
     pub(super) pod: String,
     pub(super) role: Role,
-    /// What it reports; read only of pods that are ready.
+    /// What it reports.
     pub(super) status: Read<Status>,
 }
 
-/// The result of creating a test pod.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Trial {
-    pub(super) namespace: String,
-    /// The pod carries the annotations of a system that always changes it, or else a key that
-    /// stowplan does not know.
-    pub(super) expects_patch: bool,
-    pub(super) is_created: bool,
-    pub(super) is_patched: bool,
-    pub(super) is_warned: bool,
-    /// The API server's message, if it was not created.
-    pub(super) message: String,
-}
-
-/// The Lease of the controller.
-#[derive(Clone, Debug)]
-pub(super) struct LeaseFacts {
-    pub(super) state: ControllerState,
-    pub(super) lease: Option<Lease>,
-}
-
-/// Whether a service account has a right.
-#[derive(Clone, Debug)]
-pub(super) struct Answer {
-    pub(super) right: Right,
-    pub(super) is_allowed: bool,
+/// A webhook configuration. The two kinds have no type in common; the fields of a validating webhook
+/// are those of a mutating one.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Configuration {
+    pub(super) metadata: ObjectMeta,
+    #[serde(default)]
+    pub(super) webhooks: Vec<MutatingWebhook>,
 }
 
 /// What was read.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Facts {
     pub(super) now: Timestamp,
     /// The version of this program.
     pub(super) version: &'static str,
     /// Those with a webhook of stowplan.
-    pub(super) mutating: Read<Vec<MutatingWebhookConfiguration>>,
-    pub(super) validating: Read<Vec<ValidatingWebhookConfiguration>>,
+    pub(super) mutating: Read<Vec<Configuration>>,
+    pub(super) validating: Read<Vec<Configuration>>,
     /// Where stowplan is installed.
     pub(super) namespace: Option<String>,
     /// The Service that the webhook configurations name.
@@ -165,64 +141,41 @@ pub(super) struct Facts {
     pub(super) policy: Read<Option<ConfigMap>>,
     /// `NAMESPACE/NAME` of the ConfigMap with the policy.
     pub(super) policy_name: Option<String>,
-    pub(super) server: Read<Info>,
-    pub(super) lease: Read<LeaseFacts>,
-    /// The rights of the accounts of the webhook and the controller, with the name of the account.
-    pub(super) rights: BTreeMap<Role, Read<(String, Vec<Answer>)>>,
+    /// The Lease of the controller, and what it says.
+    pub(super) lease: Read<(ControllerState, Option<Lease>)>,
+    /// The rights that the accounts of the webhook and the controller need, and whether they have
+    /// them, with the name of the account.
+    pub(super) rights: BTreeMap<Role, Read<(String, Vec<(Right, bool)>)>>,
     /// The definitions of stowplan's kinds and of those that it reads, as far as they exist.
     pub(super) definitions: Read<Vec<CustomResourceDefinition>>,
     /// The settings of other projects, by the name of the system that reads them.
     pub(super) settings: BTreeMap<&'static str, Read<Option<BTreeMap<String, String>>>>,
     /// `None`: no namespace was named.
     pub(super) trial: Option<Read<Trial>>,
+    /// The rights that this command did not have.
+    pub(super) missing: BTreeSet<String>,
 }
 
 impl Facts {
-    /// The containers of the Deployments, with their roles.
+    /// Returns the webhooks, each with the name of its configuration.
+    pub(super) fn webhooks(&self) -> impl Iterator<Item = (&str, &MutatingWebhook)> {
+        self.mutating.iter().chain(&self.validating).flatten().flat_map(|of| {
+            let name = of.metadata.name.as_deref().unwrap_or_default();
+            of.webhooks.iter().map(move |webhook| (name, webhook))
+        })
+    }
+
+    /// Returns the containers of the Deployments, with their roles.
     pub(super) fn containers(&self) -> impl Iterator<Item = (Role, &Deployment, &Container)> {
-        let deployments = self.deployments.iter().flatten();
-        deployments.flat_map(|deployment| {
-            let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-            let containers = pod.into_iter().flat_map(|pod| &pod.containers);
+        self.deployments.iter().flatten().flat_map(|deployment| {
+            let pod = deployment.spec.iter().filter_map(|spec| spec.template.spec.as_ref());
+            let containers = pod.flat_map(|pod| &pod.containers);
             containers.filter_map(move |of| Some((Role::of(of)?, deployment, of)))
         })
     }
 
-    /// The replicas of a role.
-    pub(super) fn replicas_of(&self, role: Role) -> impl Iterator<Item = &Replica> {
-        self.replicas.iter().flatten().filter(move |replica| replica.role == role)
-    }
-
-    /// The rights that this command did not have.
-    pub(super) fn missing_rights(&self) -> BTreeSet<&str> {
-        fn unread<T>(read: &Read<T>) -> Option<&Unread> {
-            read.as_ref().err()
-        }
-        let every = [
-            unread(&self.mutating),
-            unread(&self.validating),
-            unread(&self.service),
-            unread(&self.slices),
-            unread(&self.deployments),
-            unread(&self.replicas),
-            unread(&self.policy),
-            unread(&self.server),
-            unread(&self.lease),
-            unread(&self.definitions),
-        ];
-        let every = every.into_iter().chain(self.rights.values().map(unread));
-        let every = every.chain(self.settings.values().map(unread));
-        let statuses = self.replicas.iter().flatten().map(|replica| unread(&replica.status));
-        let missing = every.chain(statuses).flatten().filter_map(|unread| match unread {
-            Unread::Forbidden(right) => Some(right.as_str()),
-            _ => None,
-        });
-        missing.collect()
-    }
-
-    /// Whether a controller is installed; `None`: not known.
-    pub(super) fn has_controller(&self) -> Option<bool> {
-        self.deployments.as_ref().ok()?;
-        Some(self.containers().any(|(role, _, _)| role == Role::Controller))
+    /// Returns the replicas of the webhook.
+    pub(super) fn webhook_replicas(&self) -> impl Iterator<Item = &Replica> {
+        self.replicas.iter().flatten().filter(|replica| replica.role == Role::Webhook)
     }
 }

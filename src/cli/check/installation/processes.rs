@@ -2,19 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::version::Info;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 
 use super::facts::{Facts, Known as _, Role, Unread};
-use crate::cli::policy_source::KEY;
+use crate::cli::policy_source::{KEY, find_text};
 use crate::names::fingerprint;
 use crate::server::admin::status::PolicyStatus;
 use crate::systems::check::installation::{Findings, Item};
 use crate::systems::policy::Policy;
 use crate::view::ControllerState;
-
-/// The oldest Kubernetes that this version supports: the minor number of 1.x.
-const OLDEST_MINOR: u32 = 33;
 
 /// The label of objects of the chart with its version.
 const VERSION: &str = "app.kubernetes.io/version";
@@ -23,14 +20,11 @@ const VERSION: &str = "app.kubernetes.io/version";
 const UNREACHABLE: &str = "nothing is wrong with the policy: look at the network between this pod and the API server, \
                            and at the pod's log";
 
-/// The policy of the cluster; the default one if it cannot be read or is invalid.
+/// Returns the policy of the cluster, or the default one if it cannot be read or is invalid.
 pub(super) fn find_policy(facts: &Facts) -> Policy {
-    find_text(facts).and_then(|text| Policy::from_yaml(text).ok()).unwrap_or_default()
-}
-
-fn find_text(facts: &Facts) -> Option<&str> {
-    let map = facts.policy.as_ref().ok()?.as_ref()?;
-    map.data.as_ref()?.get(KEY).map(String::as_str)
+    let map = facts.policy.iter().flatten().next();
+    let text = map.and_then(|map| find_text(map).ok());
+    text.and_then(|text| Policy::from_yaml(text).ok()).unwrap_or_default()
 }
 
 /// Diagnoses the policy, and whether each process has it.
@@ -41,26 +35,22 @@ pub(super) fn check_policy(facts: &Facts) -> Vec<Item> {
     let runbook = &*format!(
         "kubectl get configmap {map} -n {namespace} -o jsonpath='{{.data.policy\\.yaml}}' | stowplan policy check -f -; helm upgrade with a valid policy"
     );
-    let wanted = match findings.known("the policy is not known", &facts.policy) {
-        None => None,
-        Some(None) => {
+    let digest = |map: &Option<ConfigMap>| {
+        let Some(map) = map else {
             let what = format!("there is no ConfigMap {name}: a process that starts has no policy");
-            findings.problem(what, "helm upgrade creates it");
-            None
-        }
-        Some(Some(_)) => match find_text(facts).map(|text| (text, Policy::from_yaml(text))) {
-            None => {
-                findings.problem(format!("ConfigMap {name} has no key {KEY}"), runbook);
-                None
-            }
-            Some((_, Err(problem))) => {
-                let problem = problem.lines().collect::<Vec<_>>().join("; ");
-                findings.problem(format!("ConfigMap {name} is invalid: {problem}"), runbook);
-                None
-            }
-            Some((text, Ok(_))) => Some(fingerprint(text)),
-        },
+            return Err((what, "helm upgrade creates it"));
+        };
+        let Ok(text) = find_text(map) else {
+            return Err((format!("ConfigMap {name} has no key {KEY}"), runbook));
+        };
+        Policy::from_yaml(text).map(|_| fingerprint(text)).map_err(|problem| {
+            let problem = problem.lines().collect::<Vec<_>>().join("; ");
+            (format!("ConfigMap {name} is invalid: {problem}"), runbook)
+        })
     };
+    let read = findings.known("the policy is not known", &facts.policy).map(digest);
+    let wanted = read
+        .and_then(|read| read.map_err(|(problem, remedy)| findings.problem(problem, remedy)).ok());
     let (mut silent, mut why) = (0, None);
     for replica in facts.replicas.iter().flatten() {
         let pod = &replica.pod;
@@ -121,7 +111,7 @@ fn is_unreachable(problem: &str) -> bool {
     after.is_some_and(|(_, text)| text == "is not read yet" || text.starts_with("cannot be read: "))
 }
 
-/// Diagnoses the versions of the processes, of this program and of the API server.
+/// Diagnoses the versions of the processes and of this program.
 pub(super) fn check_versions(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("versions");
     let own = facts.version;
@@ -152,38 +142,24 @@ pub(super) fn check_versions(facts: &Facts) -> Vec<Item> {
             findings.unknown(format!("{what}: no Deployment"), Unread::Nowhere.remedy());
         }
     }
-    let server = findings.known("the API server's version is not known", &facts.server);
-    // Some providers append a sign, as in 33+.
-    let minor = |info: &Info| info.minor.trim_end_matches('+').parse::<u32>().unwrap_or(u32::MAX);
-    if let Some(info) = server
-        && info.major == "1"
-        && minor(info) < OLDEST_MINOR
-    {
-        findings.problem(
-            format!(
-                "the API server is {}, and the oldest that stowplan supports is 1.{OLDEST_MINOR}",
-                info.git_version
-            ),
-            "upgrade the cluster",
-        );
-    }
-    let server = server.map_or("", |info| &info.git_version);
-    findings.or_ok(format!("stowplan {own}, as this command; API server {server}"))
+    findings.or_ok(format!("stowplan {own}, as this command"))
 }
 
 /// Diagnoses whether a controller leads.
 pub(super) fn check_controller(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("controller");
     let remedy = "see the runbook docs/operations.md#no-controller-leads";
-    let Some(lease) = findings.known("whether a controller leads is not known", &facts.lease)
-    else {
-        return findings.or_ok("");
-    };
-    let spec = lease.lease.as_ref().and_then(|lease| lease.spec.as_ref());
+    let read = findings.known("whether a controller leads is not known", &facts.lease);
+    let Some((state, lease)) = read else { return findings.or_ok("") };
+    let is_installed = facts.deployments.is_ok().then(|| {
+        let mut roles = facts.containers().map(|(role, _, _)| role);
+        roles.any(|role| role == Role::Controller)
+    });
+    let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
     let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or("nobody");
     let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
     let age = renewed.map_or(0, |renewed| facts.now.duration_since(renewed.0).as_secs());
-    match (lease.state, facts.has_controller()) {
+    match (state, is_installed) {
         (ControllerState::Leads, Some(false)) => {
             return findings.or_ok(format!("{holder} leads; no Deployment has a controller"));
         }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use clap::ValueEnum as _;
+
 use super::facts::{Facts, Known as _, Role, Unread};
 use crate::systems::check::installation::{Findings, Item};
 
-/// What the webhook needs: resources, verbs, and the name if only one object is meant. A group stands
+/// The rights of the webhook: resources, verbs, and the name if only one object is meant. A group stands
 /// after its resource; `own:` holds in the namespace of the installation only. `--FLAG` is the object
 /// that this argument of the container names, `?--FLAG` means all objects; without the argument the
 /// right is not needed.
@@ -21,7 +23,7 @@ own:configmaps get,list,watch --policy-config-map
 own:secrets get,list,watch --tls-secret
 ";
 
-/// The same of the controller, with all parts of the chart's value `controller.rbac`.
+/// The rights of the controller, with all parts of the chart's value `controller.rbac`.
 const CONTROLLER: &str = "
 nodes,pods get,list,watch,patch
 pods delete
@@ -65,13 +67,6 @@ pub struct Right {
     pub is_own: bool,
 }
 
-impl Right {
-    /// Whether the right only reads.
-    pub(super) fn is_reading(&self) -> bool {
-        matches!(self.verb.as_str(), "get" | "list" | "watch")
-    }
-}
-
 impl fmt::Display for Right {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { verb, resource, group, name, .. } = self;
@@ -81,47 +76,40 @@ impl fmt::Display for Right {
     }
 }
 
-/// The rights of a table, for a container with these arguments.
+/// Returns the rights of a table, for a container with these arguments.
 fn parse(table: &str, arguments: &[String]) -> Vec<Right> {
     let value_of = |flag: &str| {
-        let mut values = arguments.iter().filter_map(|of| of.strip_prefix(flag)?.strip_prefix('='));
-        values.next().map(str::to_owned)
+        arguments.iter().find_map(|of| of.strip_prefix(flag)?.strip_prefix('=').map(str::to_owned))
     };
     let mut rights = Vec::new();
     for line in table.lines() {
         let mut words = line.split(' ');
         let (Some(resources), Some(verbs)) = (words.next(), words.next()) else { continue };
-        let name = match words.next() {
-            Some(flag) if flag.starts_with("--") => match value_of(flag) {
-                Some(name) => Some(name),
-                None => continue,
-            },
-            Some(flag) if flag.starts_with('?') => match value_of(&flag[1..]) {
-                Some(_) => None,
-                None => continue,
-            },
-            name => name.map(str::to_owned),
+        let object = words.next();
+        let flag = object.filter(|of| of.contains("--")).map(|of| of.trim_start_matches('?'));
+        let value = flag.map(value_of);
+        let name = match (object, value) {
+            (_, Some(None)) => continue,
+            (Some(object), Some(_)) if object.starts_with('?') => None,
+            (_, Some(value)) => value,
+            (name, None) => name.map(str::to_owned),
         };
-        let (is_own, resources) = match resources.strip_prefix("own:") {
-            Some(resources) => (true, resources),
-            None => (false, resources),
-        };
-        for resource in resources.split(',') {
+        let own = resources.strip_prefix("own:");
+        for resource in own.unwrap_or(resources).split(',') {
             let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
-            let right = |verb: &str| Right {
+            rights.extend(verbs.split(',').map(|verb| Right {
                 verb: verb.to_owned(),
                 resource: resource.to_owned(),
                 group: group.to_owned(),
                 name: name.clone(),
-                is_own,
-            };
-            rights.extend(verbs.split(',').map(right));
+                is_own: own.is_some(),
+            }));
         }
     }
     rights
 }
 
-/// What the account of a role needs, whose container has these arguments.
+/// Returns the rights that the account of a role needs, whose container has these arguments.
 pub(super) fn needed_by(role: Role, arguments: &[String]) -> Vec<Right> {
     let table = match role {
         Role::Webhook => WEBHOOK,
@@ -130,15 +118,10 @@ pub(super) fn needed_by(role: Role, arguments: &[String]) -> Vec<Right> {
     parse(table, arguments)
 }
 
-/// The rights of the tables above, for the tests of the chart: `webhook` or `controller`, with the arguments
-/// of the container.
+/// Returns the rights of an account, `webhook` or `controller`, for the tests of the chart.
 #[must_use]
 pub fn of_account(account: &str, arguments: &[String]) -> Vec<Right> {
-    match account {
-        "webhook" => needed_by(Role::Webhook, arguments),
-        "controller" => needed_by(Role::Controller, arguments),
-        _ => Vec::new(),
-    }
+    Role::from_str(account, false).map(|role| needed_by(role, arguments)).unwrap_or_default()
 }
 
 /// Diagnoses the rights of stowplan's accounts.
@@ -149,19 +132,17 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
         let what = format!("the rights of the {role}'s account are not known");
         let Some((account, answers)) = findings.known(&what, read) else { continue };
         accounts.push(format!("{account} ({} rights)", answers.len()));
-        let missing = |reading: bool| {
-            let missing = answers.iter().filter(|answer| !answer.is_allowed);
-            let rights = missing.map(|answer| &answer.right);
-            join(rights.filter(|right| right.is_reading() == reading))
-        };
+        let missing = answers.iter().filter(|(_, is_allowed)| !is_allowed).map(|(right, _)| right);
+        let is_reading = |right: &&Right| ["get", "list", "watch"].contains(&&*right.verb);
+        let (reading, writing): (Vec<_>, Vec<_>) = missing.partition(is_reading);
         let remedy = "helm upgrade restores the roles of the chart";
-        let reading = missing(true);
         if !reading.is_empty() {
+            let reading = join(&reading);
             let what = format!("{account}, of the {role}, may not: {reading}; its watches fail");
             findings.problem(what, remedy);
         }
-        let writing = missing(false);
         if !writing.is_empty() {
+            let writing = join(&writing);
             let remedy = format!("{remedy}, except for parts that controller.rbac turns off");
             findings.warning(format!("{account}, of the {role}, may not: {writing}"), remedy);
         }
@@ -177,13 +158,10 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
 /// Names the rights that this command did not have.
 pub(super) fn check_own(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("rights-of-this-command");
-    let missing: Vec<&str> = facts.missing_rights().into_iter().collect();
+    let missing = facts.missing.iter().map(String::as_str).collect::<Vec<_>>().join("; ");
     if !missing.is_empty() {
         findings.unknown(
-            format!(
-                "missing: {}; the lines above say what is therefore not known",
-                missing.join("; ")
-            ),
+            format!("missing: {missing}; the lines above say what is therefore not known"),
             "bind the ClusterRole that ends in -reader, or run this command as an administrator",
         );
     }
@@ -191,17 +169,17 @@ pub(super) fn check_own(facts: &Facts) -> Vec<Item> {
 }
 
 /// Joins rights: the verbs of one resource in one entry.
-fn join<'r>(rights: impl Iterator<Item = &'r Right>) -> String {
-    let mut joined: Vec<(String, String)> = Vec::new();
-    for right in rights {
-        let object = right.to_string();
-        let (verb, object) = object.split_once(' ').unwrap_or((&object, ""));
-        match joined.iter_mut().find(|(_, of)| of == object) {
-            Some((verbs, _)) => *verbs = format!("{verbs},{verb}"),
-            None => joined.push((verb.to_owned(), object.to_owned())),
+fn join(rights: &[&Right]) -> String {
+    let named: Vec<String> = rights.iter().map(ToString::to_string).collect();
+    let split = named.iter().filter_map(|right| right.split_once(' '));
+    let mut joined: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (verb, object) in split {
+        match joined.iter_mut().find(|(of, _)| *of == object) {
+            Some((_, verbs)) => verbs.push(verb),
+            None => joined.push((object, vec![verb])),
         }
     }
-    let joined = joined.into_iter().map(|(verbs, object)| format!("{verbs} {object}"));
+    let joined = joined.iter().map(|(object, verbs)| format!("{} {object}", verbs.join(",")));
     joined.collect::<Vec<_>>().join("; ")
 }
 
@@ -214,6 +192,6 @@ mod tests {
     fn without_the_argument_that_names_an_object_no_right_is_needed() {
         let table = "secrets get --secret\nsecrets create ?--secret\nnodes get,list\n";
         let arguments = ["--secrets=a", "--secret"].map(str::to_owned);
-        assert_eq!(join(parse(table, &arguments).iter()), "get,list nodes");
+        assert_eq!(join(&parse(table, &arguments).iter().collect::<Vec<_>>()), "get,list nodes");
     }
 }

@@ -1,17 +1,24 @@
 //! The lines for each state of an installation.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, WebhookClientConfig};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, RuleWithOperations, WebhookClientConfig,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::facts::{Answer, Facts, LeaseFacts, Read, Replica, Role, Trial, Unread};
+use super::facts::{Facts, Read, Replica, Role, Unread};
+use super::rights::Right;
+use super::trial::Trial;
 use super::*;
 use crate::cli::policy_source::{Finding, Source};
+use crate::cli::trial::Answer;
 use crate::names::fingerprint;
+use crate::placement::record;
 use crate::server::admin::status::{PolicyStatus, ServedCertificate, Status};
 use crate::systems;
 use crate::tls::chain::tests::{ca, leaf};
@@ -32,14 +39,26 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-/// What the three webhooks have in common.
-fn webhook(name: &str, path: &str, rule: &Value, conditions: &Value) -> Value {
+/// A webhook as the API server has it, with the parts that only this one has.
+fn webhook(name: &str, path: &str, rule: &Value, own: Value) -> Value {
+    let mut webhook = json!({
+        "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "failurePolicy": "Ignore", "timeoutSeconds": 5, "matchPolicy": "Equivalent",
+        "rules": [{"operations": rule[0], "apiGroups": rule[1], "apiVersions": rule[2],
+            "resources": rule[3], "scope": "Namespaced"}],
+        "clientConfig": {"service": {"name": "stowplan-webhook", "namespace": NAMESPACE, "path": path, "port": 443}},
+        "namespaceSelector": {}, "objectSelector": {},
+    });
+    webhook.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+    webhook
+}
+
+/// The parts that only the webhooks that place objects have.
+fn placing(conditions: &[(&str, &str)]) -> Value {
+    let conditions = conditions.iter().map(|(name, of)| json!({"name": name, "expression": of}));
     let ignored = json!({"key": "stowplan.dev/ignore", "operator": "NotIn", "values": ["true"]});
     json!({
-        "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None",
-        "failurePolicy": "Ignore", "timeoutSeconds": 5, "rules": [rule],
-        "clientConfig": {"service": {"name": "stowplan-webhook", "namespace": NAMESPACE, "path": path, "port": 443}},
-        "matchConditions": conditions,
+        "matchConditions": conditions.collect::<Vec<_>>(), "reinvocationPolicy": "IfNeeded",
         "namespaceSelector": {"matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "NotIn",
                 "values": ["kube-system", "kube-node-lease", NAMESPACE]},
@@ -49,7 +68,9 @@ fn webhook(name: &str, path: &str, rule: &Value, conditions: &Value) -> Value {
     })
 }
 
-fn forbidden<T>(right: &str) -> Read<T> {
+/// Notes that a right is missing.
+fn forbidden<T>(missing: &mut BTreeSet<String>, right: &str) -> Read<T> {
+    missing.insert(right.to_owned());
     Err(Unread::Forbidden(right.to_owned()))
 }
 
@@ -78,6 +99,13 @@ fn replica(pod: &str, role: Role, chain: Option<&str>) -> Replica {
     Replica { pod: pod.to_owned(), role, status: Ok(status) }
 }
 
+/// A test pod that a system would place, and this answer.
+fn trial(created: Result<Value, (u16, String)>, is_warned: bool) -> Trial {
+    let warnings = is_warned.then(|| "key k: why".to_owned()).into_iter().collect();
+    let (namespace, answer) = ("jobs".to_owned(), Answer { created, warnings });
+    Trial { namespace, expects_patch: true, annotations: &[("key", "value")], answer }
+}
+
 /// The Lease that `c1` renewed at this time of the last day.
 fn lease_of_c1(renewed: &str) -> Value {
     let renewed = format!("2026-05-31T{renewed}.000000Z");
@@ -89,14 +117,16 @@ fn healthy() -> Facts {
     let (bundle, chain) = certificates();
     let words = DIAGNOSTICS.iter().flat_map(|system| system.installation.sent_by).copied();
     let words = words.collect::<Vec<_>>().join(" ");
-    let sent = json!([{"name": "has-a-known-key", "expression": words}]);
-    let rule = |operation: &str, resource: &str| json!({"operations": [operation], "resources": [resource], "apiGroups": ["*"], "apiVersions": ["*"]});
+    let sent = placing(&[("has-a-known-key", &words), ("not-a-mirror-pod", "true")]);
+    let created = |resource: &str| json!([["CREATE"], [""], ["v1"], [resource]]);
     let bundled = |mut webhook: Value| {
         webhook["clientConfig"]["caBundle"] = json!(ByteString(bundle.clone().into_bytes()));
         webhook
     };
-    let claims = json!([{"name": "of-a-run-or-a-group", "expression": "true"}]);
-    let own_rule = rule("UPDATE", "hostpools");
+    let claims = placing(&[("of-a-run-or-a-group", "true")]);
+    let own_rule =
+        json!([["CREATE", "UPDATE"], ["stowplan.dev"], ["v1alpha1"], ["hostpools", "streamsjobs"]]);
+    let own = json!({"matchConditions": [{"name": "the-spec-is-new", "expression": "true"}]});
     let now: Timestamp = "2026-06-01T00:00:00Z".parse().unwrap();
     let mut definitions = systems::definitions();
     for definition in &mut definitions {
@@ -106,7 +136,7 @@ fn healthy() -> Facts {
     let endpoint = |pod: &str| json!({"addresses": ["10.0.0.1"], "conditions": {"ready": true}, "targetRef": {"name": pod}});
     let rights = [Role::Webhook, Role::Controller].map(|role| {
         let rights = rights::needed_by(role, &[]).into_iter();
-        let answers = rights.map(|right| Answer { right, is_allowed: true }).collect();
+        let answers = rights.map(|right| (right, true)).collect();
         (role, Ok(("stowplan".to_owned(), answers)))
     });
     let endpoints = ["w1", "w2"].map(endpoint);
@@ -115,14 +145,16 @@ fn healthy() -> Facts {
         now,
         version: "1.2.3",
         mutating: Ok(vec![read(json!({"metadata": {"name": "stowplan"}, "webhooks": [
-            bundled(webhook("pods.stowplan.dev", "/mutate", &rule("CREATE", "pods"), &sent)),
-            bundled(webhook("claims.stowplan.dev", "/mutate", &rule("CREATE", "persistentvolumeclaims"), &claims)),
+            bundled(webhook("pods.stowplan.dev", "/mutate", &created("pods"), sent)),
+            bundled(webhook("claims.stowplan.dev", "/mutate", &created("persistentvolumeclaims"), claims)),
         ]}))]),
         validating: Ok(vec![read(json!({"metadata": {"name": "stowplan"}, "webhooks": [
-            bundled(webhook("objects.stowplan.dev", "/validate", &own_rule, &json!([]))),
+            bundled(webhook("objects.stowplan.dev", "/validate", &own_rule, own)),
         ]}))]),
         namespace: Some(NAMESPACE.to_owned()),
-        service: Ok(Some(read(json!({"spec": {"ports": [{"port": 443}]}})))),
+        service: Ok(Some(read(
+            json!({"spec": {"ports": [{"port": 443, "targetPort": "webhook"}]}}),
+        ))),
         slices: Ok(vec![read(json!({"addressType": "IPv4", "endpoints": endpoints}))]),
         deployments: Ok(vec![read(deployment("webhook", 2)), read(deployment("controller", 1))]),
         replicas: Ok(vec![
@@ -133,12 +165,15 @@ fn healthy() -> Facts {
         secret: Err(Unread::Nowhere),
         policy: Ok(Some(read(json!({"data": {"policy.yaml": POLICY}})))),
         policy_name: Some("stowplan-system/stowplan-policy".to_owned()),
-        server: Ok(read(json!({"major": "1", "minor": "36+", "gitVersion": "v1.36.1"}))),
-        lease: Ok(LeaseFacts { state: ControllerState::Leads, lease }),
+        lease: Ok((ControllerState::Leads, lease)),
         rights: rights.into(),
         definitions: Ok(definitions),
         settings: [("coschedule", Ok(None))].into(),
-        trial: Some(Ok(Trial { is_patched: true, ..Trial::default() })),
+        trial: Some(Ok(trial(
+            Ok(json!({"metadata": {"annotations": {record::KEY: "{}"}}})),
+            false,
+        ))),
+        missing: BTreeSet::new(),
     }
 }
 
@@ -183,7 +218,7 @@ fn is_fine(change: impl FnOnce(&mut Facts)) {
 }
 
 fn pods(facts: &mut Facts) -> &mut MutatingWebhook {
-    &mut facts.mutating.as_mut().unwrap()[0].webhooks.as_mut().unwrap()[0]
+    &mut facts.mutating.as_mut().unwrap()[0].webhooks[0]
 }
 
 fn client(facts: &mut Facts) -> &mut WebhookClientConfig {
@@ -212,6 +247,13 @@ fn webhook_configurations_are_compared_with_this_version() {
     found.add(|facts| client(facts).service.as_mut().unwrap().path = Some("/other".to_owned()));
     found.add(|facts| facts.namespace = Some("elsewhere".to_owned()));
     found.add(|facts| client(facts).service = None);
+    let rule = |facts: &mut Facts, change: fn(&mut RuleWithOperations)| {
+        change(&mut pods(facts).rules.as_mut().unwrap()[0]);
+    };
+    found.add(|facts| rule(facts, |of| of.api_groups = Some(vec!["apps".to_owned()])));
+    found.add(|facts| rule(facts, |of| of.scope = Some("Cluster".to_owned())));
+    found.add(|facts| rule(facts, |of| of.resources.as_mut().unwrap().push("nodes".to_owned())));
+    found.add(|facts| pods(facts).rules = None);
     found.compare("webhook_configurations_are_compared_with_this_version");
 }
 
@@ -236,6 +278,19 @@ fn selectors_and_conditions_are_compared_with_this_version() {
         let never = json!({"name": "never", "expression": "false"});
         pods(facts).match_conditions.as_mut().unwrap().push(read(never));
     });
+    found.add(|facts| pods(facts).match_conditions = None);
+    is_fine(|facts| {
+        let policy = json!({"policy.yaml": format!("{POLICY}matchConditions: [b, a]\n")});
+        facts.policy.as_mut().unwrap().as_mut().unwrap().data = read(policy);
+        for replica in facts.replicas.as_mut().unwrap() {
+            replica.status.as_mut().unwrap().policy.digest =
+                Some(fingerprint(&format!("{POLICY}matchConditions: [b, a]\n")));
+        }
+        for name in ["b", "a"] {
+            let added = json!({"name": name, "expression": "true"});
+            pods(facts).match_conditions.as_mut().unwrap().push(read(added));
+        }
+    });
     found.compare("selectors_and_conditions_are_compared_with_this_version");
 }
 
@@ -244,6 +299,10 @@ fn the_service_needs_ready_replicas() {
     let mut found = Found::default();
     found.add(|facts| {
         facts.service = Ok(Some(read(json!({"spec": {"ports": [{"port": 9443}]}}))));
+    });
+    found.add(|facts| {
+        let ports = json!({"spec": {"ports": [{"port": 443, "targetPort": 8080}]}});
+        facts.service = Ok(Some(read(ports)));
     });
     found.add(|facts| facts.slices.as_mut().unwrap()[0].endpoints.truncate(1));
     found.add(|facts| status(facts, 0).problems = vec!["pods are not synced yet".to_owned()]);
@@ -260,6 +319,11 @@ fn the_ca_bundle_is_verified_against_what_each_replica_serves() {
     for now in ["2030-02-01T00:00:00Z", "2029-12-28T00:00:00Z", "2041-01-01T00:00:00Z"] {
         found.add(|facts| facts.now = now.parse().unwrap());
     }
+    // Without webhooks nothing else says that it has expired.
+    found.add(|facts| {
+        (facts.mutating, facts.validating) = (Ok(Vec::new()), Ok(Vec::new()));
+        facts.now = "2030-02-01T00:00:00Z".parse().unwrap();
+    });
     found.compare("the_ca_bundle_is_verified_against_what_each_replica_serves");
 }
 
@@ -267,11 +331,11 @@ fn the_ca_bundle_is_verified_against_what_each_replica_serves() {
 fn without_replicas_that_may_be_asked_the_secret_is_read() {
     let unread = |facts: &mut Facts| {
         for replica in facts.replicas.as_mut().unwrap() {
-            replica.status = forbidden("get pods/proxy");
+            replica.status = forbidden(&mut facts.missing, "get pods/proxy");
         }
     };
     let mut found = Found::default();
-    found.add(|facts| facts.replicas = forbidden("list pods"));
+    found.add(|facts| facts.replicas = forbidden(&mut facts.missing, "list pods"));
     found.add(|facts| facts.replicas = Ok(Vec::new()));
     found.add(unread);
     // Of the certificate there is no line.
@@ -295,7 +359,8 @@ fn the_policy_is_compared_with_what_is_in_force() {
     found.add(|facts| status(facts, 0).policy.digest = None);
     found.add(|facts| {
         status(facts, 0).policy = PolicyStatus::default();
-        facts.replicas.as_mut().unwrap()[1].status = forbidden("get pods/proxy");
+        facts.replicas.as_mut().unwrap()[1].status =
+            forbidden(&mut facts.missing, "get pods/proxy");
     });
     // One that is rejected leaves the previous one or none. `not_yet` and the last problem are those
     // of a process before the API server has answered, and if it never does.
@@ -321,7 +386,6 @@ fn versions_are_compared() {
     let mut found = Found::default();
     found.add(|facts| facts.version = "1.3.0");
     found.add(|facts| status(facts, 0).version = "1.3.0".to_owned());
-    found.add(|facts| facts.server.as_mut().unwrap().minor = "32".to_owned());
     found.compare("versions_are_compared");
 }
 
@@ -329,7 +393,7 @@ fn versions_are_compared() {
 fn a_controller_has_to_lead_where_one_is_installed() {
     let mut found = Found::default();
     let none = |facts: &mut Facts| {
-        facts.lease = Ok(LeaseFacts { state: ControllerState::NotYet, lease: None });
+        facts.lease = Ok((ControllerState::NotYet, None));
     };
     found.add(none);
     is_fine(|facts| {
@@ -344,13 +408,14 @@ fn missing_rights_are_named() {
     let mut found = Found::default();
     let deny = |facts: &mut Facts, role, verb: &str| {
         let Some(Ok((_, answers))) = facts.rights.get_mut(&role) else { panic!("no answers") };
-        let nodes = |of: &&mut Answer| of.right.resource == "nodes" && of.right.verb == verb;
-        answers.iter_mut().find(nodes).unwrap().is_allowed = false;
+        let nodes = |of: &&mut (Right, bool)| of.0.resource == "nodes" && of.0.verb == verb;
+        answers.iter_mut().find(nodes).unwrap().1 = false;
     };
     found.add(|facts| deny(facts, Role::Webhook, "list"));
     found.add(|facts| deny(facts, Role::Controller, "patch"));
     found.add(|facts| {
-        facts.rights.insert(Role::Webhook, forbidden("create subjectaccessreviews"));
+        let unread = forbidden(&mut facts.missing, "create subjectaccessreviews");
+        facts.rights.insert(Role::Webhook, unread);
     });
     found.compare("missing_rights_are_named");
 }
@@ -378,17 +443,16 @@ fn definitions_are_compared_with_this_version() {
 #[test]
 fn a_call_is_tried() {
     let mut found = Found::default();
-    let trial = |facts: &mut Facts, trial: Trial| facts.trial = Some(Ok(trial));
-    let warned =
-        Trial { is_created: true, expects_patch: true, is_warned: true, ..Trial::default() };
-    found.add(|facts| trial(facts, warned.clone()));
-    is_fine(|facts| trial(facts, Trial { expects_patch: false, ..warned }));
-    let refused = |message: &str| Trial { message: message.to_owned(), ..Trial::default() };
+    let answered = |facts: &mut Facts, trial: Trial| facts.trial = Some(Ok(trial));
+    let pod = || Ok(json!({"metadata": {}}));
+    found.add(|facts| answered(facts, trial(pod(), true)));
+    is_fine(|facts| answered(facts, Trial { expects_patch: false, ..trial(pod(), true) }));
+    let refused = |message: &str| trial(Err((403, message.to_owned())), false);
     let own = refused("admission webhook \"pods.stowplan.dev\" denied the request: host: x");
-    is_fine(|facts| trial(facts, own));
+    is_fine(|facts| answered(facts, own));
     let failed = refused("failed calling webhook \"pods.stowplan.dev\": no endpoints");
-    found.add(|facts| trial(facts, failed));
-    found.add(|facts| trial(facts, refused("exceeded quota")));
+    found.add(|facts| answered(facts, failed));
+    found.add(|facts| answered(facts, refused("exceeded quota")));
     found.compare("a_call_is_tried");
 }
 
@@ -398,8 +462,7 @@ fn the_report_in_the_documents_is_as_printed() {
     // Another CA in one webhook configuration, and a controller that does not renew its Lease.
     client(&mut facts).ca_bundle = Some(ByteString(certificates().0.into_bytes()));
     let lease = facts.lease.as_mut().unwrap();
-    lease.state = ControllerState::Stopped;
-    lease.lease = Some(read(lease_of_c1("23:50:00")));
+    *lease = (ControllerState::Stopped, Some(read(lease_of_c1("23:50:00"))));
     facts.trial = None;
     let printed = format!(
         "$ stowplan check\n{}",

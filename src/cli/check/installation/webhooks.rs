@@ -1,26 +1,25 @@
 //! Diagnoses whether the API server calls the webhook: the webhook configurations and the Service behind
 //! them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MatchCondition, RuleWithOperations, WebhookClientConfig,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::ResourceExt as _;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Map, Value, json};
 
 use super::facts::{Facts, Known as _, Role};
 use crate::systems::check::installation::{Findings, Item};
-use crate::systems::check::words::counted;
+use crate::systems::check::words::{counted, some};
 use crate::systems::policy::Policy;
-use crate::systems::{DIAGNOSTICS, Diagnostics};
+use crate::systems::{self, DIAGNOSTICS, Diagnostics};
 
 /// A webhook that this version expects.
 struct Expected {
     name: &'static str,
     path: &'static str,
-    /// The operation and the resource of which it has to be told; empty: any.
-    rule: [&'static str; 2],
+    /// The operations, groups, versions and resources of its rule; no resources: stowplan's kinds.
+    rule: [&'static [&'static str]; 4],
+    conditions: &'static [&'static str],
     /// The consequence if there is none.
     without: &'static str,
 }
@@ -28,64 +27,37 @@ struct Expected {
 const PODS: Expected = Expected {
     name: "pods.stowplan.dev",
     path: "/mutate",
-    rule: ["CREATE", "pods"],
+    rule: [&["CREATE"], &[""], &["v1"], &["pods"]],
+    conditions: &["has-a-known-key", "not-a-mirror-pod"],
     without: "pods are not placed",
 };
 const CLAIMS: Expected = Expected {
     name: "claims.stowplan.dev",
     path: "/mutate",
-    rule: ["CREATE", "persistentvolumeclaims"],
+    rule: [&["CREATE"], &[""], &["v1"], &["persistentvolumeclaims"]],
+    conditions: &["of-a-run-or-a-group"],
     without: "claims of groups may bind too early",
 };
 const OBJECTS: Expected = Expected {
     name: "objects.stowplan.dev",
     path: "/validate",
-    rule: ["UPDATE", ""],
+    rule: [&["CREATE", "UPDATE"], &["stowplan.dev"], &["v1alpha1"], &[]],
+    conditions: &["the-spec-is-new"],
     without: "objects of stowplan are not validated",
 };
 
-/// The match conditions of the chart.
-const CONDITIONS: [&str; 4] =
-    ["has-a-known-key", "not-a-mirror-pod", "of-a-run-or-a-group", "the-spec-is-new"];
+/// The fields that select objects: with a difference there the webhook is called, of other objects.
+const SELECTING: [&str; 3] = ["namespaceSelector", "objectSelector", "matchConditions"];
 
-/// The labels that the selectors of the chart exclude.
-const SELECTED: [&str; 2] = ["kubernetes.io/metadata.name", "stowplan.dev/ignore"];
+/// The port of the webhook's container, to which the Service leads.
+const PORT: &str = "webhook";
 
 const UPGRADE: &str =
     "helm upgrade restores it; if it changes again, find out which program changes it";
 
-/// The common part of the two kinds of webhooks.
-pub(super) struct Webhook<'w> {
-    /// The name of its configuration.
-    pub(super) configuration: String,
-    pub(super) name: &'w str,
-    pub(super) client: &'w WebhookClientConfig,
-    failure_policy: &'w str,
-    conditions: &'w [MatchCondition],
-    rules: &'w [RuleWithOperations],
-    /// Of namespaces and objects.
-    selectors: [Option<&'w LabelSelector>; 2],
-}
-
-/// All webhooks of stowplan that were read.
-pub(super) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
-    // The two kinds have equal fields, and no type in common.
-    macro_rules! webhooks {
-        ($configurations:expr) => {
-            $configurations.iter().flatten().flat_map(|configuration| {
-                configuration.webhooks.iter().flatten().map(|of| Webhook {
-                    configuration: configuration.name_any(),
-                    name: &of.name,
-                    client: &of.client_config,
-                    failure_policy: of.failure_policy.as_deref().unwrap_or_default(),
-                    conditions: of.match_conditions.as_deref().unwrap_or_default(),
-                    rules: of.rules.as_deref().unwrap_or_default(),
-                    selectors: [of.namespace_selector.as_ref(), of.object_selector.as_ref()],
-                })
-            })
-        };
-    }
-    webhooks!(facts.mutating).chain(webhooks!(facts.validating)).collect()
+/// Returns the name of a webhook in messages.
+pub(super) fn subject(configuration: &str, webhook: &MutatingWebhook) -> String {
+    format!("{configuration}: {}", webhook.name)
 }
 
 /// Diagnoses the webhook configurations.
@@ -93,14 +65,13 @@ pub(super) fn check(facts: &Facts, policy: &Policy) -> Vec<Item> {
     let mut findings = Findings::new("webhook-configurations");
     findings.known("MutatingWebhookConfigurations are not known", &facts.mutating);
     findings.known("ValidatingWebhookConfigurations are not known", &facts.validating);
-    let webhooks = webhooks(facts);
     for (expected, is_wanted) in [
         (PODS, facts.mutating.is_ok()),
         (CLAIMS, facts.mutating.is_ok() && policy.coschedule.enabled),
         (OBJECTS, facts.validating.is_ok()),
     ] {
         let Expected { name, without, .. } = expected;
-        let found: Vec<&Webhook<'_>> = webhooks.iter().filter(|of| of.name == name).collect();
+        let found: Vec<_> = facts.webhooks().filter(|(_, of)| of.name == name).collect();
         if found.is_empty() && is_wanted {
             findings.problem(
                 format!("there is no webhook {name}: {without}"),
@@ -108,116 +79,135 @@ pub(super) fn check(facts: &Facts, policy: &Policy) -> Vec<Item> {
             );
         }
         if found.len() > 1 {
-            let names: Vec<&str> = found.iter().map(|of| of.configuration.as_str()).collect();
+            let names: Vec<&str> = found.iter().map(|(configuration, _)| *configuration).collect();
             findings.problem(
                 format!("several configurations have the webhook {name}: {}", names.join(", ")),
                 "only one installation per cluster is supported: delete those of the other one",
             );
         }
-        for webhook in found {
-            check_one(facts, &expected, webhook, &mut findings);
-            check_conditions(policy, webhook, &mut findings);
+        let wanted = expected.describe(facts.namespace.as_deref(), policy);
+        for (configuration, webhook) in found {
+            let subject = subject(configuration, webhook);
+            let mut differences = Vec::new();
+            compare("", &wanted, &describe(webhook), &mut differences);
+            let is_selecting =
+                |of: &String| SELECTING.iter().any(|selecting| of.starts_with(selecting));
+            let (selecting, others): (Vec<_>, Vec<_>) =
+                differences.into_iter().partition(is_selecting);
+            let differs =
+                |of: &[String]| format!("{subject} is not as this version expects: {}", some(of));
+            if !others.is_empty() {
+                findings.problem(differs(&others), UPGRADE);
+            }
+            if !selecting.is_empty() {
+                findings.warning(
+                    differs(&selecting),
+                    "helm upgrade restores it. On AKS: the chart's value webhook.annotations; add \
+                     conditions by the chart's value webhook.matchConditions",
+                );
+            }
             if name == PODS.name {
-                check_sent(policy, webhook, &mut findings);
+                check_sent(policy, &subject, webhook, &mut findings);
             }
         }
     }
-    let policies: BTreeSet<&str> = webhooks.iter().map(|of| of.failure_policy).collect();
-    let policies = policies.into_iter().collect::<Vec<_>>().join(" and ");
+    let policies = facts.webhooks().map(|(_, of)| of.failure_policy.as_deref().unwrap_or_default());
+    let policies = policies.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" and ");
     findings.or_ok(format!(
         "{} as this version expects, failurePolicy {policies}",
-        counted(webhooks.len(), "webhook")
+        counted(facts.webhooks().count(), "webhook")
     ))
 }
 
-fn check_one(facts: &Facts, expected: &Expected, webhook: &Webhook<'_>, findings: &mut Findings) {
-    let subject = webhook.subject();
-    let Expected { path, rule: [operation, plural], .. } = *expected;
-    if let Some(service) = &webhook.client.service {
-        let called = service.path.as_deref().unwrap_or("/");
-        if called != path {
-            let what = format!("{subject} calls the path {called} instead of {path}");
-            findings.problem(what, UPGRADE);
+impl Expected {
+    /// Describes the webhook as the chart writes it, as [`describe`] does. `null`: any value.
+    fn describe(&self, namespace: Option<&str>, policy: &Policy) -> Value {
+        let [operations, groups, versions, resources] = self.rule;
+        let resources = match resources {
+            [] => systems::definitions().into_iter().map(|of| of.spec.names.plural).collect(),
+            resources => resources.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        };
+        let excluded = |key: &str| json!({"key": key, "operator": "NotIn", "values": null});
+        let ignored = excluded("stowplan.dev/ignore");
+        let named = excluded("kubernetes.io/metadata.name");
+        let is_placing = self.path == PODS.path;
+        let selector =
+            |of: Value| if is_placing { json!({"matchExpressions": of}) } else { json!({}) };
+        let mut conditions: Map<_, _> =
+            self.conditions.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
+        if self.name == PODS.name {
+            conditions.extend(policy.match_conditions.iter().map(|of| (of.clone(), json!({}))));
         }
-        if facts.namespace.as_deref().is_some_and(|own| own != service.namespace) {
-            findings.problem(
-                format!(
-                    "{subject} calls Service {}/{}, of another namespace",
-                    service.namespace, service.name
-                ),
-                "only one installation per cluster is supported: delete the other one, or name its namespace \
-                 by --installed-in",
-            );
-        }
-    } else {
-        findings.problem(format!("{subject} calls a URL instead of the Service"), UPGRADE);
-    }
-    let has = |list: &Option<Vec<String>>, word: &str| {
-        list.iter().flatten().any(|of| of == word || of == "*")
-    };
-    let is_told = |rule: &RuleWithOperations| {
-        has(&rule.operations, operation) && (plural.is_empty() || has(&rule.resources, plural))
-    };
-    if !webhook.rules.iter().any(is_told) {
-        let what = format!("{subject} has no rule for {operation} of its objects");
-        findings.problem(what, UPGRADE);
-    }
-    for (selector, objects) in webhook.selectors.into_iter().zip(["namespaces", "objects"]) {
-        let labels = selector.iter().flat_map(|of| of.match_labels.iter().flatten());
-        let labels = labels.map(|(key, _)| key.as_str());
-        let expressions = selector.iter().flat_map(|of| of.match_expressions.iter().flatten());
-        let others = expressions.filter(|of| {
-            let excludes = matches!(of.operator.as_str(), "NotIn" | "DoesNotExist");
-            !(excludes && SELECTED.contains(&of.key.as_str()))
-        });
-        let others: Vec<&str> = labels.chain(others.map(|of| of.key.as_str())).collect();
-        if !others.is_empty() {
-            findings.warning(
-                format!(
-                    "{subject} selects {objects} by more than the chart does: {}",
-                    others.join(", ")
-                ),
-                "others are not placed. On AKS: the chart's value webhook.annotations",
-            );
-        }
+        json!({
+            "name": null, "failurePolicy": null, "timeoutSeconds": null,
+            "admissionReviewVersions": ["v1"], "matchPolicy": "Equivalent", "sideEffects": "None",
+            "reinvocationPolicy": is_placing.then_some("IfNeeded"),
+            "clientConfig": {"caBundle": null,
+                "service": {"namespace": namespace, "name": null, "path": self.path, "port": null}},
+            "rules": [{"operations": operations, "apiGroups": groups, "apiVersions": versions,
+                "resources": resources, "scope": "Namespaced"}],
+            "namespaceSelector": selector(json!([named, ignored])),
+            "objectSelector": selector(json!([ignored])),
+            "matchConditions": conditions,
+        })
     }
 }
 
-/// Warns of match conditions that neither the chart nor the policy has: all conditions of a webhook must hold, so
-/// one more can keep every object from it.
-fn check_conditions(policy: &Policy, webhook: &Webhook<'_>, findings: &mut Findings) {
-    let known = |name: &str| CONDITIONS.contains(&name) || policy.match_conditions.contains(name);
-    let names = webhook.conditions.iter().map(|of| of.name.as_str());
-    let others: Vec<&str> = names.filter(|name| !known(name)).collect();
-    if !others.is_empty() {
-        findings.warning(
-            format!(
-                "{} has match conditions that the policy does not name: {}",
-                webhook.subject(),
-                others.join(", ")
-            ),
-            "add conditions by the chart's value webhook.matchConditions",
-        );
+/// Describes a webhook. The match conditions are by their names, because their order means nothing.
+fn describe(webhook: &MutatingWebhook) -> Value {
+    let mut described = json!(webhook);
+    if let Some(conditions) = &webhook.match_conditions {
+        let names = conditions.iter().map(|of| (of.name.clone(), json!({})));
+        described["matchConditions"] = names.collect::<Map<_, _>>().into();
+    }
+    described
+}
+
+/// Names each value that is not as wanted, by its path.
+fn compare(path: &str, wanted: &Value, found: &Value, differences: &mut Vec<String>) {
+    if wanted.is_null() || wanted == found {
+        return;
+    }
+    let parts = |of: &Value| -> BTreeMap<String, Value> {
+        let fields = of.as_object().into_iter().flatten();
+        let fields = fields.map(|(key, value)| (format!("{path}.{key}"), value.clone()));
+        let list = of.as_array().into_iter().flatten().enumerate();
+        fields.chain(list.map(|(at, value)| (format!("{path}[{at}]"), value.clone()))).collect()
+    };
+    let (mut missing, others) = (parts(wanted), parts(found));
+    let shown = path.trim_start_matches('.');
+    if found.is_null() {
+        differences.push(format!("{shown} is absent"));
+    } else if missing.is_empty() || others.is_empty() {
+        differences.push(format!("{shown} is {found} instead of {wanted}"));
+    } else {
+        for (path, found) in others {
+            match missing.remove(&path) {
+                Some(wanted) => compare(&path, &wanted, &found, differences),
+                None => {
+                    // The value of a match condition is left out.
+                    let value = if found == json!({}) { "" } else { &*format!(": {found}") };
+                    differences.push(format!("{}{value} is added", path.trim_start_matches('.')));
+                }
+            }
+        }
+        for (path, wanted) in missing {
+            compare(&path, &wanted, &Value::Null, differences);
+        }
     }
 }
 
 /// Checks that the pods of each system are sent.
-fn check_sent(policy: &Policy, webhook: &Webhook<'_>, findings: &mut Findings) {
-    if webhook.conditions.is_empty() {
-        let subject = webhook.subject();
-        let what = format!("{subject} has no match conditions: every pod of the cluster is sent");
-        findings.warning(what, UPGRADE);
-        return;
-    }
+fn check_sent(policy: &Policy, subject: &str, webhook: &MutatingWebhook, findings: &mut Findings) {
+    // Without conditions every pod is sent.
+    let Some(conditions) = &webhook.match_conditions else { return };
     let enabled = DIAGNOSTICS.iter().filter(|of| (of.system.enabled)(policy));
     for Diagnostics { system, installation, .. } in enabled {
-        let is_sent =
-            |word: &&&str| webhook.conditions.iter().any(|of| of.expression.contains(**word));
+        let is_sent = |word: &&&str| conditions.iter().any(|of| of.expression.contains(**word));
         if let Some(missing) = installation.sent_by.iter().find(|word| !is_sent(word)) {
             findings.problem(
                 format!(
-                    "{} does not send pods of {}: no match condition has {missing}",
-                    webhook.subject(),
+                    "{subject} does not send pods of {}: no match condition has {missing}",
                     system.name
                 ),
                 "helm upgrade writes the conditions for this version and its policy",
@@ -226,18 +216,10 @@ fn check_sent(policy: &Policy, webhook: &Webhook<'_>, findings: &mut Findings) {
     }
 }
 
-impl Webhook<'_> {
-    /// Its name in messages.
-    pub(super) fn subject(&self) -> String {
-        format!("{}: {}", self.configuration, self.name)
-    }
-}
-
 /// Diagnoses the Service: whether the API server finds a pod behind it.
 pub(super) fn check_service(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("service");
-    let webhooks = webhooks(facts);
-    let called = webhooks.iter().find_map(|of| of.client.service.as_ref());
+    let called = facts.webhooks().find_map(|(_, of)| of.client_config.service.as_ref());
     let name = called.map_or_else(String::new, |of| format!("{}/{}", of.namespace, of.name));
     match findings.known("the Service is not known", &facts.service) {
         None => {}
@@ -248,11 +230,17 @@ pub(super) fn check_service(facts: &Facts) -> Vec<Item> {
         Some(Some(service)) => {
             let mut ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
             let port = called.and_then(|of| of.port).unwrap_or(443);
-            if !ports.any(|of| of.port == port) {
-                findings.problem(
+            let expected = IntOrString::String(PORT.to_owned());
+            match ports.find(|of| of.port == port).map(|of| json!(of.target_port)) {
+                None => findings.problem(
                     format!("the webhook configurations call port {port}, which Service {name} does not have"),
                     UPGRADE,
-                );
+                ),
+                Some(target) if target != json!(expected) => findings.problem(
+                    format!("Service {name} is not as this version expects: the targetPort of {port} is {target} instead of {}", json!(PORT)),
+                    UPGRADE,
+                ),
+                Some(_) => {}
             }
         }
     }
@@ -260,20 +248,16 @@ pub(super) fn check_service(facts: &Facts) -> Vec<Item> {
     if let Some(slices) =
         findings.known("the endpoints of the Service are not known", &facts.slices)
     {
-        let endpoints = slices.iter().flat_map(|slice| &slice.endpoints).filter(|of| {
-            of.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
-        });
+        let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+        let endpoints =
+            endpoints.filter(|of| of.conditions.as_ref().and_then(|of| of.ready).unwrap_or(true));
         // With two address families a pod has an endpoint in each.
-        let targets: BTreeSet<_> = endpoints
-            .map(|of| (of.target_ref.as_ref().and_then(|pod| pod.name.as_ref()), &of.addresses))
-            .map(|(pod, addresses)| pod.ok_or(addresses))
-            .collect();
-        ready = targets.len();
-        let desired: i32 = facts
-            .containers()
-            .filter(|(role, _, _)| *role == Role::Webhook)
-            .filter_map(|(_, deployment, _)| deployment.spec.as_ref()?.replicas)
-            .sum();
+        let targets = endpoints
+            .map(|of| of.target_ref.as_ref().and_then(|of| of.name.as_ref()).ok_or(&of.addresses));
+        ready = targets.collect::<BTreeSet<_>>().len();
+        let webhooks = facts.containers().filter(|(role, _, _)| *role == Role::Webhook);
+        let desired: i32 =
+            webhooks.filter_map(|(_, deployment, _)| deployment.spec.as_ref()?.replicas).sum();
         let pods = "kubectl describe pods of the webhook, and their logs";
         if ready == 0 {
             let what = format!("no replica of the webhook is ready behind Service {name}");
@@ -283,7 +267,7 @@ pub(super) fn check_service(facts: &Facts) -> Vec<Item> {
             findings.warning(what, pods);
         }
     }
-    for replica in facts.replicas_of(Role::Webhook) {
+    for replica in facts.webhook_replicas() {
         let Ok(status) = &replica.status else { continue };
         // The line `policy` has the others.
         let mut problems = status.problems.clone();
