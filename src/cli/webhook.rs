@@ -153,11 +153,12 @@ async fn serve(
     decided_by.take(first_policy);
     let name = arguments.service.map(|service| format!("{service}.{}.svc", arguments.namespace));
     let clock = Arc::new(Clock::new(Arc::clone(&metrics)));
-    let reader = Reader::default();
+    // The thread that reads the certificate, once it runs.
+    let reader = Arc::<OnceLock<Thread>>::default();
     let mut certificate = match (arguments.tls_secret, client.clone()) {
         (Some(secret), Some(client)) => {
             let content = Arc::new(SecretContent::new(&arguments.namespace, &secret));
-            let (feed, reader) = (Arc::clone(&content), reader.clone());
+            let (feed, reader) = (Arc::clone(&content), Arc::clone(&reader));
             let (watching, namespace) = (client.clone(), arguments.namespace.clone());
             tokio::spawn(follow_secret(watching, namespace, secret, feed, reader));
             let clock = Arc::clone(&clock);
@@ -180,7 +181,8 @@ async fn serve(
     // Before the port is printed: a script that reads it may call at once.
     files.refresh_certificate();
     let tls = files.certificate.server();
-    print_addresses(listener.local_addr()?, admin_listener.local_addr()?);
+    println!("listening on https://{}", listener.local_addr()?);
+    println!("admin on http://{}", admin_listener.local_addr()?);
 
     policy_source.follow(client.as_ref(), Arc::clone(&metrics), move |finding| {
         decided_by.take(finding);
@@ -190,7 +192,7 @@ async fn serve(
     // A separate thread: a file system that hangs must not block requests. It ends with the
     // process.
     let polling = thread::Builder::new().name("files".to_owned()).spawn(move || files.poll())?;
-    reader.is(polling.thread().clone());
+    reader.get_or_init(|| polling.thread().clone());
     let requested = stop.requested.clone();
     tokio::spawn(async move {
         process::wait_for_signal().await;
@@ -223,36 +225,13 @@ fn parse_memory(text: &str) -> Result<u64, String> {
     bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "write an amount of memory, as 128Mi".to_owned())
 }
 
-/// Prints the addresses, for people and for scripts that use free ports.
-fn print_addresses(listen: SocketAddr, admin: SocketAddr) {
-    println!("listening on https://{listen}");
-    println!("admin on http://{admin}");
-}
-
-/// The thread that reads the certificate, once it runs.
-#[derive(Clone, Default)]
-struct Reader(Arc<OnceLock<Thread>>);
-
-impl Reader {
-    fn is(&self, thread: Thread) {
-        let _ = self.0.set(thread);
-    }
-
-    /// Makes it read at once.
-    fn wake(&self) {
-        if let Some(thread) = self.0.get() {
-            thread.unpark();
-        }
-    }
-}
-
 /// Reads the Secret whenever it changes. A Secret that cannot be watched stays as it was.
 async fn follow_secret(
     client: Client,
     namespace: String,
     name: String,
     content: Arc<SecretContent>,
-    reader: Reader,
+    reader: Arc<OnceLock<Thread>>,
 ) {
     let mut states = std::pin::pin!(watch_named::<Secret>(&client, &namespace, &name));
     let mut was_read = false;
@@ -269,7 +248,9 @@ async fn follow_secret(
                 }
             }
         }
-        reader.wake();
+        if let Some(thread) = reader.get() {
+            thread.unpark();
+        }
     }
 }
 

@@ -192,7 +192,8 @@ impl Lists {
     ) -> Result<Option<Vec<Value>>, Unlisted> {
         for resource in kind.api_resources() {
             match self.list_version(kind, &resource, selector).await {
-                Err(error) if error.has_code(NOT_FOUND) && !is_built_in(kind) => {}
+                Err(error)
+                    if error.has_code(NOT_FOUND) && kind.definition != Definition::BuiltIn => {}
                 Err(error) => return Err(error),
                 Ok(objects) => {
                     let document = |object| build_document(object, &resource);
@@ -266,22 +267,15 @@ impl Lists {
         without: &str,
     ) -> Result<Vec<core::Pod>, Unlisted> {
         let own = Api::<core::Pod>::namespaced(self.client.clone(), &self.namespace);
-        let listed = match everywhere {
-            true => {
-                let all = Api::<core::Pod>::all(self.client.clone());
-                match self.list_pages(&all, POD.plural, ListParams::default()).await {
-                    Err(error) if error.lacks_right() => {
-                        let listed = self.list_pages(&own, POD.plural, ListParams::default()).await;
-                        if listed.is_ok() {
-                            self.narrowed.insert(POD.plural);
-                        }
-                        listed
-                    }
-                    listed => listed,
-                }
+        let all = Api::<core::Pod>::all(self.client.clone());
+        let asked = if everywhere { &all } else { &own };
+        let mut listed = self.list_pages(asked, POD.plural, ListParams::default()).await;
+        if everywhere && listed.as_ref().is_err_and(Unlisted::lacks_right) {
+            listed = self.list_pages(&own, POD.plural, ListParams::default()).await;
+            if listed.is_ok() {
+                self.narrowed.insert(POD.plural);
             }
-            false => self.list_pages(&own, POD.plural, ListParams::default()).await,
-        };
+        }
         Ok(self.unless_forbidden(listed, without)?.unwrap_or_default())
     }
 
@@ -390,10 +384,6 @@ impl Lists {
 fn labelled(selector: &str) -> ListParams {
     let all = ListParams::default();
     if selector.is_empty() { all } else { all.labels(selector) }
-}
-
-fn is_built_in(kind: &Kind) -> bool {
-    kind.definition == Definition::BuiltIn
 }
 
 /// Converts an item of a list, which has no kind, to a document with its kind.
