@@ -53,7 +53,8 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
     modes: a_free_task_is_free_in_workspaces_only, tektons_own_assistant_is_left_alone;
     volumes:
         adopted_claims_of_two_zones_meet, volumes_in_two_zones_split_a_run,
-        volumes_that_come_to_lie_apart_split_a_run, a_claim_that_a_task_makes_known;
+        volumes_that_come_to_lie_apart_split_a_run, a_claim_that_a_task_makes_known,
+        a_volume_is_made_where_others_admit_the_first_pod;
     runs:
         matrix_finally_and_retries_are_members, unreadable_pipelines_are_one_group,
         runs_that_share_a_claim_share_a_node, a_run_deleted_midway_leaves_nothing,

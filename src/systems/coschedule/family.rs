@@ -60,6 +60,15 @@ pub(crate) fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs 
     signs
 }
 
+/// Returns a scheduling gate of others, if such gates hold every pod of a group that has not ended. Its placeholder is
+/// not made yet: what they add when they release a pod, such as Kueue's node selectors, decides where volumes may be.
+#[must_use]
+pub(crate) fn held_by<'v>(placeholder: &Name, view: &'v View) -> Option<&'v str> {
+    let living = view.members_of(placeholder).filter(|(_, member)| !member.finished);
+    let gates: Option<Vec<&str>> = living.map(|(_, member)| member.other_gate()).collect();
+    gates?.into_iter().min()
+}
+
 /// The active TaskRuns that a quota refuses a pod, each with its root run, sorted by name.
 pub(super) fn refused(view: &View) -> impl Iterator<Item = (&Name, &TaskRun, &Name, &PipelineRun)> {
     view.refused_task_runs().filter_map(|(name, task_run)| {

@@ -227,7 +227,7 @@ impl Blueprint<'_> {
             append(&mut affinity["podAntiAffinity"], REQUIRED, others);
         }
         if let Some(node) = &plan.only {
-            require_node(&mut affinity, node);
+            require(&mut affinity, "matchFields", &[on_node("In", node)]);
         }
         if !plan.avoid.is_empty() {
             let others: Vec<Value> = plan.avoid.iter().map(|node| on_node("NotIn", node)).collect();
@@ -282,9 +282,8 @@ fn append(affinity: &mut Value, list: &str, item: Value) {
     }
 }
 
-/// Adds a node to every required node term, or as the only term.
-fn require_node(affinity: &mut Value, node: &str) {
-    let requirement = on_node("In", node);
+/// Adds requirements to the list `part` of every required node term, or as the only term.
+pub(crate) fn require(affinity: &mut Value, part: &str, requirements: &[Value]) {
     if !affinity["nodeAffinity"].is_object() {
         affinity["nodeAffinity"] = json!({});
     }
@@ -294,9 +293,9 @@ fn require_node(affinity: &mut Value, node: &str) {
     }
     let Some(terms) = required["nodeSelectorTerms"].as_array_mut() else { return };
     for term in terms.iter_mut().filter(|term| term.is_object()) {
-        match term["matchFields"].as_array_mut() {
-            Some(fields) => fields.push(requirement.clone()),
-            None => term["matchFields"] = json!([requirement]),
+        match term[part].as_array_mut() {
+            Some(present) => present.extend_from_slice(requirements),
+            None => term[part] = json!(requirements),
         }
     }
 }

@@ -27,6 +27,7 @@ mod why;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::family;
 use super::groups::{Leader, Leaders};
 use crate::policy::Period;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
@@ -140,6 +141,7 @@ pub(crate) fn explain(
         let creates = matches!(first_node, Ok(Some(_)));
         return Some(Explained {
             creates,
+            held_by: family::held_by(placeholder, view).map(Into::into),
             waits: first_node.err().into_iter().collect(),
             leaders,
             ..Explained::default()
@@ -152,6 +154,7 @@ pub(crate) fn explain(
     let Decision { next, members, waits, .. } = next::decide(&state, &facts);
     Some(Explained {
         creates: false,
+        held_by: None,
         next,
         waits,
         members: members.into_iter().map(|(name, _, step)| (name.clone(), step)).collect(),
@@ -167,6 +170,8 @@ pub(crate) fn explain(
 pub(crate) struct Explained {
     /// Whether it does not exist and is created now.
     pub(crate) creates: bool,
+    /// A scheduling gate of others, if it is not created before they release a pod of its group.
+    pub(crate) held_by: Option<Box<str>>,
     /// The next write to its StatefulSet or its pod.
     pub(crate) next: Next,
     /// The reasons that are reported to waiting members.

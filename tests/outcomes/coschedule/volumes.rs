@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -18,6 +18,9 @@ use crate::coschedule::pipeline::{
     Lab, ZONES, claim, claims_of, clone_and_build, existing, in_mode, lasting, task, template,
 };
 use crate::world::{Space, World, has, same, settled, with_policy};
+
+/// The scheduling gate of Kueue.
+const KUEUE: &str = "kueue.x-k8s.io/admission";
 
 fn class(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.spec.as_ref()?.storage_class_name.as_deref()
@@ -159,6 +162,42 @@ pub(crate) async fn volumes_that_come_to_lie_apart_split_a_run(world: Arc<World>
     let workspaces = [template("a", "apart"), template("b", "apart")];
     space.created(&in_mode(lab.run("ci", &workspaces, &crossed()), "pipelineruns")).await?;
     is_split(&space).await?;
+    space.cleared(&[]).await
+}
+
+/// Removes a gate of others from a pod, which then selects the nodes of a zone: Kueue does so when it admits a pod.
+async fn admit(space: &Space, pod: &str, zone: &str) -> Result<()> {
+    let gated = space.found::<Pod>(pod).await?.spec.unwrap_or_default();
+    let mut gates = gated.scheduling_gates.unwrap_or_default();
+    gates.retain(|gate| gate.name != KUEUE);
+    let selector = json!({"topology.kubernetes.io/zone": zone});
+    let spec = json!({"schedulingGates": gates, "nodeSelector": selector});
+    space.change::<Pod>(pod, json!({"spec": spec})).await
+}
+
+pub(crate) async fn a_volume_is_made_where_others_admit_the_first_pod(
+    world: Arc<World>,
+) -> Result<()> {
+    let (space, lab) = Lab::in_space(&world, "queue", &ZONES).await?;
+    let tasks = [task("one", &[], &["source"]), task("two", &["one"], &["source"])];
+    let mut run = lab.run("ci", &[template("source", WAITING)], &tasks);
+    run["spec"]["taskRunTemplate"]["podTemplate"]["schedulingGates"] = json!([{"name": KUEUE}]);
+    space.created(&run).await?;
+    space.found::<Pod>("ci-one-pod").await?;
+    for _ in 0..8 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        same(&space.placeholders().await?.len(), &0)?;
+        let claims = all_claims(&space).await?;
+        let volumes = claims.iter().map(|claim| claim.spec.as_ref()?.volume_name.as_deref());
+        same(&volumes.collect::<Vec<_>>(), &vec![None])?;
+    }
+    let check = space.stowplan("check pipelinerun/ci", "").await?;
+    has(&check.out, &[KUEUE, "releases a pod of the group"])?;
+    for pod in ["ci-one-pod", "ci-two-pod"] {
+        admit(&space, pod, "west").await?;
+    }
+    let node = space.ran("ci").await?;
+    ensure!(lab.nodes[1] == node || lab.nodes[3] == node, "{node} is not in the zone west");
     space.cleared(&[]).await
 }
 

@@ -128,7 +128,12 @@ impl<'c> Facts<'c> {
                 "it has no pod: a quota, Pod Security, a priority class that does not exist or another admission webhook may forbid it",
                 format!("kubectl describe statefulset {name} -n {namespace}: its events say why"),
             ),
-            (None, _) => {}
+            (None, _) => {
+                let held_by = self.explained.as_ref().and_then(|of| of.held_by.as_deref());
+                diagnosis.decided.extend(held_by.map(|gate| {
+                    format!("it is created when the scheduling gate {gate} releases a pod of the group")
+                }));
+            }
             (Some(pod), _) if pod.metadata.deletion_timestamp.is_some() => {
                 let text = "its pod is being deleted, and its StatefulSet creates it again";
                 diagnosis.decided.push(text.to_owned());

@@ -82,7 +82,8 @@ pub(crate) struct LiveGroup {
 }
 
 impl LiveGroup {
-    /// The groups of a root run; none if the run is not active, or may never start.
+    /// The groups of a root run; none if the run is not active, or may never start. Nor may a group whose pods gates
+    /// of others hold: a quota may release them only when a later group has ended.
     pub(crate) fn of_run(
         name: &Name,
         run: &PipelineRun,
@@ -108,7 +109,10 @@ impl LiveGroup {
                 }
             })
         });
-        live.filter(|of| view.placeholder(&of.placeholder).is_none_or(|made| !made.failed))
+        live.filter(|of| match view.placeholder(&of.placeholder) {
+            Some(made) => !made.failed,
+            None => family::held_by(&of.placeholder, view).is_none(),
+        })
     }
 
     /// The native groups that have a placeholder.

@@ -13,6 +13,7 @@ use crate::kubernetes::{
     AboveNodeTerms, affinity, annotation, controller, gates, is_created_again, is_finished, label,
     node_name, required_node_terms, required_pod_terms, scheduled_since,
 };
+use crate::systems;
 use crate::systems::coschedule::keys::{
     ASSISTANT, COMPONENT, COMPONENT_VALUE, GATE, GROUP, INSTANCE, MEMBER,
 };
@@ -48,6 +49,8 @@ pub(crate) struct Member {
 pub(crate) struct MemberDetails {
     /// The index of [`GATE`] among its scheduling gates.
     pub gate: Option<usize>,
+    /// The first of its scheduling gates that are not stowplan's.
+    pub other_gate: Option<Box<str>>,
     /// The object below which a patch gives it its first required node term.
     pub above_terms: AboveNodeTerms,
     /// Whether it has the required pod affinity to its placeholder, or to the other members. Then a node that
@@ -137,6 +140,12 @@ impl Member {
     pub(crate) fn place(&self) -> Option<&str> {
         self.node.as_deref().filter(|_| !self.finished)
     }
+
+    /// A scheduling gate of others that holds it, such as Kueue's.
+    #[must_use]
+    pub(crate) fn other_gate(&self) -> Option<&str> {
+        self.details.as_ref()?.other_gate.as_deref()
+    }
 }
 
 impl MemberDetails {
@@ -145,6 +154,7 @@ impl MemberDetails {
         let affinity = affinity(pod);
         Self {
             gate: gates(pod).position(|gate| gate == GATE),
+            other_gate: gates(pod).find(|gate| systems::gate(gate).is_none()).map(Into::into),
             above_terms: AboveNodeTerms::from(pod),
             ended: last_change(pod).filter(|_| is_finished(pod)),
             scheduled_since: scheduled_since(pod),

@@ -91,7 +91,8 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         }
     }
 
-    /// Reports to waiting pods, their TaskRuns and their run why they wait.
+    /// Reports to waiting pods, their TaskRuns and their run why they wait. Pods that only gates of others hold do not
+    /// wait for stowplan.
     pub(super) fn report_waiting(
         &mut self,
         run: Option<(&Name, &PipelineRun)>,
@@ -99,7 +100,12 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         why: &Why,
     ) {
         let event = Event { warning: true, reason: why.reason(), note: why.to_string() };
-        for target in target_of_run(run).into_iter().chain(with_task_runs(waiting)) {
+        let waits = |(_, member): &&(&Name, &Member)| {
+            let is_gated = member.details.as_ref().is_some_and(|details| details.gate.is_some());
+            is_gated || member.other_gate().is_none()
+        };
+        let waiting: Vec<_> = waiting.iter().filter(waits).copied().collect();
+        for target in target_of_run(run).into_iter().chain(with_task_runs(&waiting)) {
             self.report(target, event.clone());
         }
     }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::demand::own_terms;
@@ -20,7 +21,7 @@ use crate::systems::coschedule::kinds::pipeline::PipelineTask;
 use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, Template, WorkspaceSource,
 };
-use crate::systems::coschedule::placeholder::{Blueprint, Cause};
+use crate::systems::coschedule::placeholder::{Blueprint, Cause, require};
 use crate::systems::coschedule::pod_plan::can_request;
 use crate::systems::coschedule::policy::{Reserve, Volumes};
 use crate::systems::coschedule::resources::PIPELINE_RUN;
@@ -165,7 +166,7 @@ impl<'v> Sources<'v> {
             if self.is_opted_out(&name.namespace) {
                 continue;
             }
-            members.sort_unstable_by_key(|(name, member, _)| (member.identity.created, *name));
+            members.sort_unstable_by_key(|(name, member, _)| age(name, member));
             let Some(&(_, oldest, group)) = members.first() else { continue };
             let mut claims: Vec<&str> = Vec::new();
             for (_, member, _) in &members {
@@ -174,7 +175,8 @@ impl<'v> Sources<'v> {
             claims.sort_unstable();
             claims.dedup();
             let ends = members.iter().all(|(_, member, _)| ends(member));
-            if self.view.placeholder(&name).is_none() {
+            let is_held = family::held_by(&name, self.view).is_some();
+            if self.view.placeholder(&name).is_none() && !is_held {
                 let since = oldest.identity.created;
                 let claims = claims.iter().map(|claim| (*claim).into()).collect();
                 live.push(LiveGroup::native(&name, group, claims, since));
@@ -255,7 +257,7 @@ impl<'v> Sources<'v> {
                 cause: Cause::Run { owner, group, mode: run.groups.mode },
                 claims,
                 templates,
-                template: run.run.pod_template.as_deref().map(Cow::Borrowed),
+                template: self.template_of_run(run.run, group, &name),
                 service_account: run.run.service_account.as_deref(),
                 node_selector: &group.node_selector,
                 isolation: group.isolated.then_some(self.policy.coschedule.isolation_scope),
@@ -266,6 +268,47 @@ impl<'v> Sources<'v> {
             groups: Some(&run.groups),
             leaders: self.leaders.of_group(run.name, run.run, group),
         }
+    }
+
+    /// Returns the pod template of a run, for the placeholder of one of its groups. Others, such as Kueue, may have given
+    /// the oldest member that no gate of theirs holds node labels to select that the run does not have: it requires
+    /// these, and has the tolerations of that member.
+    fn template_of_run<'s>(
+        &self,
+        run: &'s PipelineRun,
+        group: &Group,
+        placeholder: &Name,
+    ) -> Option<Cow<'s, Value>> {
+        let own = run.pod_template.as_deref();
+        let living = self.view.members_of(placeholder).filter(|(_, member)| !member.finished);
+        let oldest = living.min_by_key(|(name, member)| age(name, member));
+        let details = oldest.and_then(|(_, member)| member.details.as_deref());
+        let is_own = |key: &str| {
+            group.node_selector.iter().any(|(of, _)| **of == *key)
+                || own.is_some_and(|own| !own["nodeSelector"][key].is_null())
+        };
+        let selected = details.iter().flat_map(|details| &details.node_selector);
+        let added: Vec<Value> = selected
+            .filter(|(key, _)| !is_own(key))
+            .map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}))
+            .collect();
+        if added.is_empty() {
+            return own.map(Cow::Borrowed);
+        }
+        let mut template = own.filter(|own| own.is_object()).cloned().unwrap_or_else(|| json!({}));
+        if !template["affinity"].is_object() {
+            template["affinity"] = json!({});
+        }
+        require(&mut template["affinity"], "matchExpressions", &added);
+        let tolerations = details.map(|details| json!(details.tolerations));
+        match (template["tolerations"].as_array_mut(), tolerations) {
+            (Some(known), Some(Value::Array(mut tolerations))) => {
+                tolerations.retain(|toleration| !known.contains(toleration));
+                known.append(&mut tolerations);
+            }
+            (_, tolerations) => template["tolerations"] = json!(tolerations),
+        }
+        Some(Cow::Owned(template))
     }
 
     fn keeps_nodes(&self) -> bool {
@@ -323,6 +366,11 @@ impl Desired<'_> {
         }
         levels.into_values().fold(none, |room, level| room.max(&level))
     }
+}
+
+/// Sorts the members of a group: those that no gate of others holds come first, and of them the oldest.
+fn age<'m>(name: &'m Name, member: &Member) -> (bool, Option<Timestamp>, &'m Name) {
+    (member.other_gate().is_some(), member.identity.created, name)
 }
 
 /// Whether a member ends by itself, so that its group has a node only for some time.

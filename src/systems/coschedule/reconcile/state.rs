@@ -180,8 +180,8 @@ impl<'v> Facts<'v> {
     }
 
     /// The node on which a placeholder that does not exist must be, as from [`Self::follow`]; `Ok(None)` if it is
-    /// not created yet, because its run has not started, or has no member: what members request is known from
-    /// the first of them on.
+    /// not created yet, because its run has not started, or has no member, or gates of others hold all of them: what
+    /// members request is known from the first of them on, and where they may run once it is released.
     ///
     /// # Errors
     /// Why it is not created yet.
@@ -189,11 +189,12 @@ impl<'v> Facts<'v> {
         &self,
         desired: &Desired<'_>,
     ) -> Result<Option<Option<Box<str>>>, Why> {
-        if !desired.is_due {
+        let name = &desired.blueprint.name;
+        if !desired.is_due || family::held_by(name, self.view).is_some() {
             return Ok(None);
         }
         let node = self.follow(desired)?;
-        let mut members = self.view.members_of(&desired.blueprint.name);
+        let mut members = self.view.members_of(name);
         Ok(members.any(|(_, member)| !member.finished).then_some(node))
     }
 }

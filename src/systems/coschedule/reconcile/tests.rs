@@ -8,6 +8,7 @@ mod holds;
 mod keep;
 mod life;
 mod moves;
+mod others;
 mod rest;
 mod room;
 mod shared;

@@ -74,6 +74,7 @@ fn find_group(context: &Context<'_>, pod_name: &Name, pod: &Pod) -> Option<(Stri
             Some(Why::SharedClaim(note)) => {
                 diagnosis.report(note, "wait until that one has a node, or has ended");
             }
+            _ if facts.explained.as_ref().is_some_and(|of| of.held_by.is_some()) => {}
             _ => facts.report_missing(&mut diagnosis, "pod", &pod_name.name),
         }
     }

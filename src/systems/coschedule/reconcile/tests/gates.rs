@@ -33,8 +33,8 @@ fn gates_are_removed_when_the_placeholder_has_a_node() {
     ] {
         let mut world = World::with_run(&["n1", "n2"]);
         let gates = json!([{"name": "example.com/mine"}, {"name": keys::GATE}]);
-        world.gated_with("a", "run", &terms, 100).edit("Pod", "a")["spec"]["schedulingGates"] =
-            gates;
+        world.gated_with("a", "run", &terms, 100).carry_out_plan();
+        world.edit("Pod", "a")["spec"]["schedulingGates"] = gates;
         let pod = &world.settle(SOON).get("Pod", "a")["spec"];
         assert_eq!(pod["schedulingGates"], json!([{"name": "example.com/mine"}]));
         assert_eq!(pod["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"], lifted);

@@ -353,7 +353,7 @@ fn a_pod_that_keeps_its_room_is_created_again() {
     for is_fixed in [false, true] {
         let mut world = World::with_run(&["n1"]);
         world.resizes = is_fixed;
-        world.member("a", "run", 600);
+        world.member("a", "run", 600).carry_out_plan();
         let gates = json!([{"name": "example.com/mine"}, {"name": keys::GATE}]);
         world.change("Pod", "a", json!({"spec": {"schedulingGates": gates}})).settle(SOON);
         if is_fixed {

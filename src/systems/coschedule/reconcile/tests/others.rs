@@ -1,0 +1,93 @@
+//! Scheduling gates of others, such as Kueue's, on members and on placeholders.
+
+use super::*;
+
+const KUEUE: &str = "kueue.x-k8s.io/admission";
+
+/// Adds a gate of Kueue's to a pod.
+fn hold(world: &mut World, pod: &str) {
+    let gates = &mut world.edit("Pod", pod)["spec"]["schedulingGates"];
+    match gates.as_array_mut() {
+        Some(gates) => gates.push(json!({"name": KUEUE})),
+        None => *gates = json!([{"name": KUEUE}]),
+    }
+}
+
+/// Removes Kueue's gate from a pod, which then needs a node with this label.
+fn admit(world: &mut World, pod: &str, label: &str) {
+    let mut pod = world.edit("Pod", pod);
+    let gates = pod["spec"]["schedulingGates"].as_array_mut().unwrap();
+    gates.retain(|gate| gate["name"] != KUEUE);
+    pod["spec"]["nodeSelector"] = json!({"pool": label});
+    pod["spec"]["tolerations"] = json!([{"key": "pool", "operator": "Exists"}]);
+}
+
+/// Nodes of two pools, the second of which is tainted, and a run with a claim.
+fn pools() -> World {
+    let mut world = World::with_run(&["n1", "n2"]);
+    for (node, pool) in [("n1", "one"), ("n2", "two")] {
+        world.change("Node", node, json!({"metadata": {"labels": {"pool": pool}}}));
+    }
+    let taint = json!({"key": "pool", "effect": "NoSchedule"});
+    world.change("Node", "n2", json!({"spec": {"taints": [taint]}}));
+    world
+}
+
+/// A pod of a run or of a native group behind a gate of Kueue's.
+fn held(world: &mut World, name: &str, of: &str) {
+    match world.has("PipelineRun", of) {
+        true => world.member(name, of, 100),
+        false => world.native(name, of),
+    };
+    hold(world, name);
+}
+
+/// A volume would be made where the placeholder is, and Kueue adds node selectors when it admits a pod.
+#[test]
+fn a_placeholder_is_made_for_the_first_pod_that_gates_of_others_release() {
+    for of in ["run", "g"] {
+        let mut world = pools();
+        held(&mut world, "a", of);
+        held(&mut world, "b", of);
+        world.expect_rest();
+        assert_eq!((world.count("StatefulSet"), &*world.events), (0, &[][..]), "{of}");
+        admit(&mut world, "b", "two");
+        world.settle(SOON).expect(&format!("{of}:n2 a: b:n2"));
+        admit(&mut world, "a", "two");
+        world.settle(SOON).expect(&format!("{of}:n2 a:n2"));
+    }
+}
+
+/// Kueue may admit the pods of two tasks to two pools.
+#[test]
+fn the_labels_that_others_have_added_for_a_task_do_not_bind_the_next_one() {
+    let mut world = pools();
+    held(&mut world, "a", "run");
+    admit(&mut world, "a", "two");
+    world.settle(SOON).expect("run:n2 a:n2").finish("a");
+    held(&mut world, "b", "run");
+    admit(&mut world, "b", "one");
+    world.settle(LONG).expect("run:n1 b:n1");
+}
+
+#[test]
+fn a_group_that_gates_of_others_hold_delays_no_other() {
+    let mut world = pools();
+    held(&mut world, "a", "run");
+    world.run("later", &["c"], &[]).member("z", "later", 100);
+    world.settle(SOON).expect("later:n1 z:n1 run: a:");
+    assert_eq!((world.count("StatefulSet"), world.events.len()), (1, 0));
+    admit(&mut world, "a", "one");
+    world.settle(SOON).expect("run:n1 a:n1");
+}
+
+#[test]
+fn a_pod_that_only_gates_of_others_hold_does_not_wait_for_stowplan() {
+    let mut world = World::with_run(&["n1"]);
+    world.member("a", "run", 100).settle(SOON).expect("run:n1 a:n1");
+    world.member("b", "run", 100).member("c", "run", 100);
+    hold(&mut world, "b");
+    world.stranger("s", "n1", 850).cordon("n1", true).settle(LONG).expect("b: c:");
+    world.expect_events(POD, "b", &[]);
+    assert!(!world.reported(POD, "c").is_empty());
+}
