@@ -68,7 +68,7 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
     native:
         any_pods_can_be_a_group, the_example_of_the_first_page_shares_a_node,
         a_native_group_on_one_volume, pod_security_lets_placeholders_in,
-        a_group_with_a_disruption_budget_is_drained;
+        a_group_with_a_disruption_budget_is_drained, a_placeholder_that_others_gate_is_left_alone;
 };
 
 /// These change the policy, or stop stowplan.

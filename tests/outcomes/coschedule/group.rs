@@ -19,6 +19,9 @@ pub(crate) const GROUP: &str = "stowplan.dev/coschedule-group";
 /// The label of members.
 pub(crate) const MEMBER: &str = "stowplan.dev/coschedule-member";
 
+/// The scheduling gate of Kueue.
+pub(crate) const KUEUE: &str = "kueue.x-k8s.io/admission";
+
 /// The group that a pod is a member of.
 pub(crate) fn group_of(pod: &Pod) -> Option<&str> {
     pod.metadata.labels.as_ref()?.get(MEMBER).map(String::as_str)

@@ -1,18 +1,21 @@
 //! Groups of any pods, without Tekton.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 use testbed::volumes::{IMMEDIATE, WAITING};
 
-use crate::coschedule::group::{GROUP, group_of};
+use crate::coschedule::group::{GROUP, KUEUE, group_of};
 use crate::coschedule::pipeline::{Lab, claim, claims_of};
 use crate::world::{
-    Space, World, is_ready, node, object, on_lasting_nodes, one_of, same, settled, workload_of,
+    Space, World, has, is_gated, is_ready, node, object, on_lasting_nodes, one_of, same, settled,
+    workload_of,
 };
 
 /// A pod of a group, which other tests disturb on no node.
@@ -164,4 +167,35 @@ pub(crate) async fn a_group_with_a_disruption_budget_is_drained(world: Arc<World
     same(&space.placed(1).await?, &vec![other])?;
     space.kubectl("delete deployment served").await?;
     space.nothing_is_left().await
+}
+
+/// In a namespace with a LocalQueue named `default`, Kueue gates placeholders too.
+pub(crate) async fn a_placeholder_that_others_gate_is_left_alone(world: Arc<World>) -> Result<()> {
+    let space = world.namespace("gated").await?;
+    let node = space.node_of_new(&pod("a", "queued", &[])).await?;
+    let set = space.placeholders().await?.remove(0).name_any();
+    let gates = json!([{"name": KUEUE}]);
+    let template = json!({"spec": {"schedulingGates": gates}});
+    space.change::<StatefulSet>(&set, json!({"spec": {"template": template}})).await?;
+    space.pods().delete(&format!("{set}-0"), &DeleteParams::default()).await?;
+    let gated = async || {
+        let pods = space.placeholder_pods().await?;
+        let gated = pods.iter().filter(|pod| is_gated(pod, KUEUE));
+        Ok(gated.filter_map(|pod| pod.uid()).collect::<Vec<_>>())
+    };
+    let before = settled("the placeholder to be gated", gated, |pods| pods.len() == 1).await?;
+    space.pod(&pod("b", "queued", &[])).await?;
+    for _ in 0..15 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        same(&gated().await?, &before)?;
+    }
+    let events = space.events().await?;
+    ensure!(!events.iter().any(|event| event.contains("PlaceholderNotPlaced")), "{events:?}");
+    let check = space.stowplan("check group/queued", "").await?;
+    has(&check.out, &[KUEUE])?;
+    let none = json!({"spec": {"schedulingGates": []}});
+    space.change::<Pod>(&format!("{set}-0"), none).await?;
+    same(&space.node_of("b").await?, &node)?;
+    same(&space.placed(1).await?, &vec![node])?;
+    leave(&space, &["a", "b"]).await
 }

@@ -13,14 +13,11 @@ use testbed::tekton::RESULTS;
 use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
 use testbed::workload;
 
-use crate::coschedule::group::group_of;
+use crate::coschedule::group::{KUEUE, group_of};
 use crate::coschedule::pipeline::{
     Lab, ZONES, claim, claims_of, clone_and_build, existing, in_mode, lasting, task, template,
 };
-use crate::world::{Space, World, has, same, settled, with_policy};
-
-/// The scheduling gate of Kueue.
-const KUEUE: &str = "kueue.x-k8s.io/admission";
+use crate::world::{Space, World, has, same, settled, succeeds, with_policy};
 
 fn class(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.spec.as_ref()?.storage_class_name.as_deref()
@@ -167,12 +164,16 @@ pub(crate) async fn volumes_that_come_to_lie_apart_split_a_run(world: Arc<World>
 
 /// Removes a gate of others from a pod, which then selects the nodes of a zone: Kueue does so when it admits a pod.
 async fn admit(space: &Space, pod: &str, zone: &str) -> Result<()> {
-    let gated = space.found::<Pod>(pod).await?.spec.unwrap_or_default();
-    let mut gates = gated.scheduling_gates.unwrap_or_default();
-    gates.retain(|gate| gate.name != KUEUE);
     let selector = json!({"topology.kubernetes.io/zone": zone});
-    let spec = json!({"schedulingGates": gates, "nodeSelector": selector});
-    space.change::<Pod>(pod, json!({"spec": spec})).await
+    // Stowplan may remove its own gate meanwhile, and none can be added.
+    succeeds(&format!("{pod} to be admitted"), async || {
+        let gated = space.found::<Pod>(pod).await?.spec.unwrap_or_default();
+        let mut gates = gated.scheduling_gates.unwrap_or_default();
+        gates.retain(|gate| gate.name != KUEUE);
+        let spec = json!({"schedulingGates": gates, "nodeSelector": selector});
+        space.change::<Pod>(pod, json!({"spec": spec})).await
+    })
+    .await
 }
 
 pub(crate) async fn a_volume_is_made_where_others_admit_the_first_pod(

@@ -172,6 +172,8 @@ pub(crate) struct PlaceholderPod {
     pub scheduled_since: Option<Timestamp>,
     /// Set while the scheduler finds no node for it.
     pub unschedulable: Option<Unschedulable>,
+    /// Whether a scheduling gate holds it: one of others, because stowplan sets none.
+    pub is_gated: bool,
     /// Its plan; `None` if that is missing or invalid.
     pub plan: Option<Box<PodPlan>>,
     /// When it was last woken, in seconds since 1970. Only the controller keeps it.
@@ -201,6 +203,7 @@ impl PlaceholderPod {
             finished: is_finished(pod),
             scheduled_since: scheduled_since(pod),
             unschedulable: Unschedulable::read_with_errors(pod),
+            is_gated: kubernetes::gates(pod).next().is_some(),
             plan: PodPlan::read(&pod.metadata, placeholder).map(Box::new),
             woken: is_complete.then(|| woken(pod)).flatten(),
             keeps_node: KEEPS_NODE.map(|(key, _)| {

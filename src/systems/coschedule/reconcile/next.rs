@@ -12,7 +12,7 @@
 //! 3. While no member runs: add new claims, and remove those of other groups (`template`).
 //! 4. No pod: after a while record that, so that new members no longer wait for it, and later release
 //!    those that wait (`unplaced`).
-//! 5. A pod without a node: recreate it if its plan differs from the template's. Else change the
+//! 5. A pod without a node: leave it alone while a scheduling gate of others holds it. Recreate it if its plan differs from the template's. Else change the
 //!    template if another one would give it a node (`unplaced`).
 //! 6. A pod on a node: it stays while members run there. It leaves a node that was deleted, is
 //!    NotReady or takes no new pods, that is not the node of its members or its leader, or where
@@ -187,6 +187,8 @@ impl<'v> Decider<'_, 'v> {
             _ if pod.finished => Next::Nothing,
             Some(node) => self.on_node(pod, node),
             None if pod.identity.deleting => Next::Nothing,
+            // A queue takes one that is created again for a new one. It changes once it is released.
+            None if pod.is_gated => Next::Nothing,
             None => self.without_node(pod),
         }
     }

@@ -91,3 +91,36 @@ fn a_pod_that_only_gates_of_others_hold_does_not_wait_for_stowplan() {
     world.expect_events(POD, "b", &[]);
     assert!(!world.reported(POD, "c").is_empty());
 }
+
+/// Kueue counts a pod that is created again as a new one.
+#[test]
+fn a_placeholder_behind_a_gate_of_others_is_left_alone() {
+    for of in ["run", "g"] {
+        let mut world = World::new(&[]);
+        world.claim("c").run("run", &["c"], &[]);
+        let add = |world: &mut World, name: &str| match of {
+            "run" => _ = world.member(name, of, 100),
+            _ => _ = world.native(name, of),
+        };
+        add(&mut world, "a");
+        world.settle(1);
+        let pod = world.placeholder_pod(of);
+        hold(&mut world, &pod);
+        let condition = json!({"type": "PodScheduled", "status": "False",
+            "reason": "SchedulingGated", "lastTransitionTime": world.store.timestamp()});
+        world.change("Pod", &pod, json!({"status": {"conditions": [condition]}}));
+        let (uid, writes) = (world.uid("Pod", &pod), world.writes.len());
+        world.node("n1").node("n2");
+        // The room that they need together is more than the placeholder has asked for.
+        add(&mut world, "b");
+        add(&mut world, "d");
+        world.claim("late").mount("b", "late");
+        for _ in 0..10 {
+            world.settle(60).expect(&format!("{of}: a: b: d:"));
+        }
+        assert_eq!(world.uid("Pod", &pod), uid);
+        let pods = world.writes[writes..].iter().filter(|write| write.contains(" Pod "));
+        assert_eq!((pods.count(), &*world.events), (0, &[][..]), "{:?}", world.writes);
+        world.ungate(&pod).settle(LONG).expect(&format!("{of}:n1 a:n1 b:n1 d:n1"));
+    }
+}
