@@ -104,6 +104,8 @@ pub(crate) enum Conflict {
         second: Box<str>,
         /// The task that uses both, if it is known.
         task: Option<Box<str>>,
+        /// Where the volume of each can be mounted.
+        places: [Box<str>; 2],
     },
     /// Two tasks that should share a node, or two TaskRuns of a matrix, select different ones.
     Selectors {
@@ -131,12 +133,13 @@ impl Conflict {
 impl fmt::Display for Conflict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Volumes { first, second, task } => {
+            Self::Volumes { first, second, task, places: [of_first, of_second] } => {
                 write!(formatter, "no node can mount both claims {first} and {second}")?;
                 match task {
-                    Some(task) => write!(formatter, ", and task {task} uses both"),
-                    None => formatter.write_str(", so the run is on several nodes"),
+                    Some(task) => write!(formatter, ", and task {task} uses both")?,
+                    None => formatter.write_str(", so the run is on several nodes")?,
                 }
+                write!(formatter, ": claim {first} is {of_first}, claim {second} {of_second}")
             }
             Self::Selectors { label, first: (task, value), second: (other, wanted), is_alone } => {
                 let is_same = task == other;

@@ -8,6 +8,7 @@ use super::Conflict;
 use super::parts::{Part, Parting};
 use super::uses::Task;
 use crate::placement::affinity::excludes;
+use crate::placement::intent::AnyOf;
 use crate::systems::coschedule::policy::CoscheduleMode;
 
 impl<'v> Parting<'_, 'v> {
@@ -88,6 +89,7 @@ impl<'v> Parting<'_, 'v> {
                 first: claim(a),
                 second: claim(b),
                 task: task.map(Into::into),
+                places: describe_places([of(a).terms, of(b).terms]),
             })
         };
         let of_task = |task: &Task<'_>| {
@@ -102,6 +104,28 @@ impl<'v> Parting<'_, 'v> {
         };
         self.conflicts.extend(found.into_iter().chain(of_run));
     }
+}
+
+/// Describes where each of two volumes with these terms can be mounted: their zones, or else the terms.
+fn describe_places(volumes: [&[NodeSelectorTerm]; 2]) -> [Box<str>; 2] {
+    let [of_first, of_second] = volumes.map(zones);
+    if let (Some(first), Some(second)) = (&of_first, &of_second)
+        && first != second
+    {
+        return [first, second].map(|zones| format!("in zone {}", zones.join(" or ")).into());
+    }
+    volumes.map(|terms| format!("on nodes with {}", AnyOf(terms)).into())
+}
+
+/// Returns the zones that terms require, by a label of Kubernetes or of a driver; `None` if one requires none.
+fn zones(terms: &[NodeSelectorTerm]) -> Option<Vec<&str>> {
+    let zones = terms.iter().map(|term| {
+        let mut expressions = term.match_expressions.iter().flatten();
+        let is_zone = |key: &str| key.rsplit('/').next() == Some("zone");
+        expressions.find(|of| of.operator == "In" && is_zone(&of.key))?.values.as_deref()
+    });
+    let zones: Option<Vec<&[String]>> = zones.collect();
+    Some(zones?.into_iter().flatten().map(String::as_str).collect())
 }
 
 /// Whether the terms show that no node can match both.

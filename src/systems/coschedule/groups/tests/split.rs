@@ -12,7 +12,7 @@ fn claims_without_a_common_node_are_split() {
 
     let made = groups(&both, &others, "workspaces");
     assert_eq!(summarize(&made), "1: c1 @ / x z; 2: c2 / y; 3: c3 /");
-    let conflict = "no node can mount both claims c1 and c2, and task z uses both";
+    let conflict = "no node can mount both claims c1 and c2, and task z uses both: claim c1 is in zone a, claim c2 in zone b";
     assert_eq!(conflicts(&made), [conflict]);
     assert_eq!(group_of(&made, Some("z"), &["c1", "c2"], &[]), "1 and 2");
     let standing = [placeholder("1", &["c1"], &[]), placeholder("2", &["c2"], &[])];
@@ -30,6 +30,14 @@ fn claims_without_a_common_node_are_split() {
     // A claim that is not bound yet, or whose volume is unknown, may get any node.
     let unknown = summary(&run("1=c1 2=c9", "z:1,2"), &storage("c9@v9 c1@v1"), "workspaces");
     assert_eq!(unknown, "1: c1 c9 / z");
+    // Local volumes have no zone.
+    for volume in [3, 4] {
+        let terms = &mut others[volume]["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+        terms[0]["matchExpressions"][0]["key"] = json!("kubernetes.io/hostname");
+    }
+    let local = conflicts(&groups(&both, &others, "workspaces")).remove(0);
+    let places = "claim c1 is on nodes with kubernetes.io/hostname In [a], claim c2 on nodes with kubernetes.io/hostname In [b]";
+    assert!(local.ends_with(places), "{local}");
 }
 
 #[test]
@@ -115,8 +123,9 @@ fn a_claim_that_a_result_names_splits_a_group_if_its_volume_is_elsewhere() {
         let objects = [&others[..], &task_runs].concat();
         let made = groups(&document, &objects, mode);
         assert_eq!(summarize(&made), expected, "{mode} {task_runs:?}");
-        let message =
-            conflict.map(|end| format!("no node can mount both claims first and later, {end}"));
+        let message = conflict.map(|end| {
+            format!("no node can mount both claims first and later, {end}: claim first is in zone 1, claim later in zone 2")
+        });
         assert_eq!(conflicts(&made), Vec::from_iter(message), "{mode} {task_runs:?}");
         // The record of the first group was written before the claim was known. One of a claim that
         // several nodes mount keeps its group.
