@@ -75,6 +75,7 @@ use streams::kinds::streams_job::StreamsJobs;
 use streams::kinds::streams_pod::StreamsPods;
 
 // Parts that only one system has. The second system that has one makes a list of it.
+pub(crate) use coschedule::check::report_namespace;
 pub(crate) use coschedule::find_pod_owner;
 pub(crate) use katalyst::explain::EXPLANATION;
 pub(crate) use mpi::preview::find_wholes;

@@ -11,7 +11,7 @@
 //! [`placeholder`] writes the StatefulSet by a [`pod_plan`], with the [`record`] of its group. [`reconcile`] creates, moves and deletes
 //! it.
 
-mod check;
+pub(crate) mod check;
 mod claims;
 pub(crate) mod family;
 pub(crate) mod groups;

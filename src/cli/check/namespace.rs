@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::checked_kinds;
 use super::workload::{WORKLOADS, namespace_of};
 use crate::kubernetes::{is_finished, label};
-use crate::systems::SYSTEMS;
 use crate::systems::check::{CheckedKind, Cluster, Context, Diagnosis};
 use crate::systems::exclusion::IGNORE;
+use crate::systems::{SYSTEMS, report_namespace};
 use crate::view::Name;
 use crate::view::resource::{NAMESPACE, POD};
 
@@ -73,6 +73,7 @@ fn diagnose_one(
             format!("kubectl label namespace {namespace} {IGNORE}=true; kubectl annotate namespace {namespace} {IGNORE}-"),
         );
     }
+    report_namespace(context, namespace, &mut diagnosis);
     let parts = &mut diagnosis.parts;
     let mut known = BTreeSet::new();
     // A pod is a part of one diagnosis. An object whose parts all others have needs none of its own.

@@ -7,11 +7,31 @@ mod run;
 
 pub(super) use group::check_pod;
 
-use crate::systems::check::CheckedKind;
+use crate::placement::reason::Finding;
+use crate::systems::check::{CheckedKind, Context, Diagnosis};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::resources::PIPELINE_RUN;
+use crate::systems::coschedule::{keys, mode};
+use crate::systems::exclusion::Exclusion;
 use crate::view::Name;
+
+/// Reports the mode of a namespace, if its runs do not have it.
+pub(crate) fn report_namespace(context: &Context<'_>, namespace: &str, diagnosis: &mut Diagnosis) {
+    let Context { cluster, policy, .. } = context;
+    let is_excluded = Exclusion::of_namespace(namespace, &cluster.view, policy).is_some();
+    if is_excluded || !policy.coschedule.enabled {
+        return;
+    }
+    if let (mode, Some(bad)) = mode::of_namespace(namespace, &cluster.view, policy) {
+        let Finding { problem, remedy, .. } = bad.finding();
+        let (key, applies) = (keys::MODE, mode::word(mode));
+        diagnosis.report(
+            format!("its annotation {key}: {problem}, so the policy's mode {applies} applies"),
+            format!("{remedy}; or remove it: kubectl annotate namespace {namespace} {key}-"),
+        );
+    }
+}
 
 /// The kinds of objects that coscheduling diagnoses.
 pub(super) const KINDS: &[CheckedKind] = &[

@@ -184,3 +184,22 @@ fn an_opt_out_that_is_an_annotation_of_a_namespace_is_reported() {
     }
     found.compare("opt_out");
 }
+
+/// A run shows it too, but there may be none.
+#[test]
+fn a_mode_of_a_namespace_that_does_not_apply_is_reported() {
+    let mut found = Findings::default();
+    let namespace = |labels: Value, mode: &str| {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata":
+            {"name": "n", "labels": labels, "annotations": {"stowplan.dev/coschedule": mode}}})
+    };
+    for (label, labels, mode) in [
+        ("no mode", json!({}), "pipeline-runs"),
+        ("ignored", json!({"stowplan.dev/ignore": "true"}), "pipeline-runs"),
+        ("a mode", json!({}), "workspaces"),
+    ] {
+        let objects = [namespace(labels, mode)];
+        found.add(label, &objects, "-n n").show(label, &objects, "-A");
+    }
+    found.compare("mode_of_a_namespace");
+}
