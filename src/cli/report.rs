@@ -1,5 +1,7 @@
 //! Formats a plan, for people and for programs.
 
+use std::collections::HashSet;
+
 use anstyle::Style;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -8,6 +10,7 @@ use super::input::Item;
 use super::page::{BAD, DOUBT, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names, mask};
 use crate::admission::{Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
+use crate::systems::check::words::counted;
 use crate::systems::exclusion::IGNORE;
 use crate::systems::preview::{Preview, Whole};
 
@@ -412,7 +415,8 @@ fn describe_pass(pass: Pass) -> String {
     }
 }
 
-/// `3 objects: 1 placed, 1 unchanged, 1 refused; 2 of other kinds`.
+/// `3 objects: 1 placed, 1 unchanged, 1 refused; 2 of other kinds`. An object may have several parts: templates
+/// of pods and of claims.
 fn counts(planned: &[Planned<'_>], others: usize) -> String {
     let unknown = planned.iter().filter(|planned| planned.is_unknown()).count();
     let outcome = |words: &[&str]| {
@@ -436,10 +440,11 @@ fn counts(planned: &[Planned<'_>], others: usize) -> String {
     .filter(|(count, _)| *count > 0)
     .map(|(count, word)| format!("{count} {word}"))
     .collect();
-    let objects = match planned.len() {
-        0 => "Nothing here makes pods".to_owned(),
-        1 => "1 object".to_owned(),
-        count => format!("{count} objects"),
+    let of_input = planned.iter().map(|planned| (planned.document, &planned.item.pointer));
+    let objects = match (of_input.collect::<HashSet<_>>().len(), planned.len()) {
+        (0, _) => "Nothing here makes pods".to_owned(),
+        (objects, plans) if objects == plans => counted(objects, "object"),
+        (objects, parts) => format!("{} in {parts} parts", counted(objects, "object")),
     };
     let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
     match others {

@@ -269,10 +269,12 @@ impl<'v> Cluster<'v> {
         workload.subdomain.as_deref().unwrap_or(&self.name.name).to_owned()
     }
 
-    /// The workloads whose pods have their names in another Service than the one that stowplan makes.
+    /// The workloads whose pods have their names in a Service of the author's, which nothing makes but the
+    /// author.
     pub(crate) fn elsewhere(&self) -> impl Iterator<Item = (&'v Name, &'v Workload, &'v str)> {
         let all = self.workloads.iter();
-        all.filter_map(|(name, of)| Some((*name, *of, of.subdomain.as_deref()?)))
+        all.filter(|(_, of)| !of.is_of_job_set)
+            .filter_map(|(name, of)| Some((*name, *of, of.subdomain.as_deref()?)))
             .filter(|(_, _, service)| *service != &*self.name.name)
     }
 
@@ -280,7 +282,7 @@ impl<'v> Cluster<'v> {
     pub(crate) fn record_remedy(&self, worker: &Worker<'_, '_>) -> String {
         let (service, (name, of)) = (&worker.host.service, worker.workload);
         let Name { namespace, name: own } = &self.name;
-        if **service != **own {
+        if **service != **own && !of.is_of_job_set {
             return format!(
                 "create {} {} again with {}: {own}, the Service that stowplan makes; or make Service {service} with clusterIP None, selecting the workers",
                 of.resource.kind,

@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::kubernetes::annotation;
+use crate::kubernetes::{annotation, label};
 use crate::placement::container::User;
 use crate::systems::mpi::container;
 use crate::systems::mpi::keys::CLEANED_AFTER;
@@ -17,6 +17,9 @@ use crate::view::index::Sets;
 use crate::view::resource::STATEFUL_SET;
 use crate::view::rows::{GroupedRow, Rows, TableRow};
 use crate::view::{Identity, Kind, Name, Resource, Scope};
+
+/// The label of the Jobs and pods of a JobSet: its name.
+const JOB_SET: &str = "jobset.sigs.k8s.io/jobset-name";
 
 /// A workload of a cluster: a Job, a StatefulSet, or a launcher's pod that no workload makes.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +48,8 @@ pub(crate) struct Workload {
     pub hostname: Option<Box<str>>,
     /// The name of the Service of its pods' hostnames, if the template or the StatefulSet has one.
     pub subdomain: Option<Box<str>>,
+    /// Whether it is of a JobSet, which makes that Service itself.
+    pub is_of_job_set: bool,
     /// The name of the container that runs `mpirun` or the ssh server.
     pub container: Box<str>,
     /// The ssh server of that container.
@@ -96,6 +101,7 @@ impl Workload {
             has_annotations: metadata.annotations.is_some(),
             hostname: text(&spec.hostname),
             subdomain: text(&spec.subdomain),
+            is_of_job_set: label(metadata, JOB_SET).is_some(),
             container: (*container.name).into(),
             server: Server::new(User::of(user, is_other), command.map(String::as_str)),
         })
