@@ -388,19 +388,29 @@ fn explain_no_effect(system: &System, kind: Kind, policy: &Policy) -> String {
     }
 }
 
+/// The further remedy for the copy of a placed pod. It has the annotations of its original, and neither the
+/// labels nor the owner, so it is refused for what it lacks.
+const OF_COPY: &str = "; if it is a copy by kubectl debug, copy with --profile=general, which \
+                       leaves annotations out, or debug the pod itself with --target=CONTAINER";
+
 fn conclude(
     subject: &Subject<'_>,
-    findings: Vec<Finding>,
+    mut findings: Vec<Finding>,
     mut warnings: Vec<Warning>,
     intents: Vec<Intent>,
     patch: Patch,
     policy: &Policy,
 ) -> Decision {
-    let Some(first) = findings.first() else {
+    let Some(first) = findings.first_mut() else {
         return Decision::Admit(Admission { patch, warnings, intents, findings });
     };
     match policy.on_invalid {
-        OnInvalid::Refuse => Decision::Refuse(Refusal { findings, warnings }),
+        OnInvalid::Refuse => {
+            if subject.may_be_copy() && first.reason.stage() == Stage::Syntax {
+                first.remedy.push_str(OF_COPY);
+            }
+            Decision::Refuse(Refusal { findings, warnings })
+        }
         OnInvalid::Warn => {
             warnings.insert(0, Warning::of_finding("not placed", first));
             // No constraint holds, so a record that the object has is removed.

@@ -12,9 +12,8 @@ use crate::systems::policy::Policy;
 use crate::view::View;
 use crate::view::resource::{POD, Resource};
 
-/// Decides as if `object`, of the kind `resource`, were created in `namespace` now, without what stowplan and the
-/// scheduler change in a stored pod after its admission: a node name that contradicts the pod is the scheduler's,
-/// and a pod with a record has lost its gates and keeps the record of what was decided then.
+/// Decides as if `object`, of the kind `resource`, were created in `namespace` now: as [`decide_stored`] if it has
+/// the UID of a stored one.
 ///
 /// # Errors
 /// A field that stowplan reads has the wrong type.
@@ -25,10 +24,23 @@ pub fn decide_creation(
     view: &View,
     policy: &Policy,
 ) -> Result<Decision, ParseError> {
-    let mut decision = decide_as_written(resource, namespace, object, None, view, policy)?;
-    if object.pointer("/metadata/uid").is_none() {
-        return Ok(decision);
+    match object.pointer("/metadata/uid") {
+        Some(_) => decide_stored(resource, namespace, object, view, policy),
+        None => decide_as_written(resource, namespace, object, None, view, policy),
     }
+}
+
+/// Decides without what stowplan and the scheduler change in a stored pod after its admission: a node name that
+/// contradicts the pod is the scheduler's, and a pod with a record has lost its gates and keeps the record of what
+/// was decided then.
+fn decide_stored(
+    resource: &Resource,
+    namespace: &str,
+    object: &Value,
+    view: &View,
+    policy: &Policy,
+) -> Result<Decision, ParseError> {
+    let mut decision = decide_as_written(resource, namespace, object, None, view, policy)?;
     let is_of_scheduler = |finding: &Finding| finding.reason == Reason::NodeNameConflict;
     if let Decision::Refuse(refusal) = &decision
         && refusal.findings.iter().any(is_of_scheduler)
@@ -69,7 +81,7 @@ pub(crate) fn find_lack(
     view: &View,
     policy: &Policy,
 ) -> Option<Lack> {
-    let admission = match decide_creation(&POD, namespace, pod, view, policy).ok()? {
+    let admission = match decide_stored(&POD, namespace, pod, view, policy).ok()? {
         Decision::Refuse(refusal) => return Some(Lack::Refused(refusal)),
         // With findings, the policy admits the pod without its placement: its author got a warning.
         Decision::Admit(of) if of.findings.is_empty() && !of.intents.is_empty() => of,

@@ -9,6 +9,7 @@ use crate::placement::object::Object;
 use crate::placement::patch::Patch;
 use crate::placement::pod::Pod;
 use crate::placement::reason::Finding;
+use crate::placement::record;
 use crate::systems::policy::Policy;
 use crate::systems::{Outcome, System};
 use crate::view::View;
@@ -81,6 +82,12 @@ impl<'a> Subject<'a> {
             Self::Pod(_) => Kind::Pod,
             Self::Claim(_) => Kind::Claim,
         }
+    }
+
+    /// Whether it is a pod that was placed before and that no controller makes.
+    pub(super) fn may_be_copy(&self) -> bool {
+        let Self::Pod(pod) = self else { return false };
+        pod.annotation(record::KEY).is_some() && pod.metadata.controller().is_none()
     }
 
     /// Asks `system` for the placement of the object; `None` if it does not place this kind.
