@@ -9,6 +9,7 @@
 //! | success | the object was written | apply the returned object to the View; record the events. If the next plan repeats the write, something reverts it: pause, twice as long each time |
 //! | 404 | the object was deleted | none; the watch will show the deletion |
 //! | 409, or 422 after a failed `test` | the object has changed since the plan | a short pause |
+//! | 403 with the cause NamespaceTerminating | the namespace of the object is being deleted | a short pause |
 //! | 403, 422, other 4xx | a person has to fix something | an event, and a long pause, during which the plan's actions for this case are carried out |
 //! | 409 to a creation, with the reason AlreadyExists | the name is taken, by an object that the watch is about to show or by one that is not stowplan's | a long pause; from the second time on as above |
 //! | 429 | the API server is busy | no writes before the time that it names |

@@ -10,6 +10,9 @@ use crate::systems::plan::Write;
 /// The longest `Retry-After` that is respected.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
+/// The cause that the API server gives for refusing to create an object in a namespace that is being deleted.
+const ENDING: &str = "NamespaceTerminating";
+
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) retry_after: Option<Duration>,
@@ -25,7 +28,7 @@ pub(super) enum Outcome {
     Kept,
     /// The object was deleted.
     NotFound,
-    /// The object has changed since the plan.
+    /// The object has changed since the plan, or its namespace is being deleted.
     Conflict,
     /// The write is forbidden or invalid; the API server's message.
     Refused(String),
@@ -88,6 +91,12 @@ pub(super) fn judge(write: &Write, answer: &Answer) -> Outcome {
         {
             Outcome::Conflict
         }
+        // Nobody has to fix that: the plan changes when the watches show the end of its objects.
+        StatusCode::FORBIDDEN
+            if details.is_some_and(|of| of.causes.iter().any(|of| of.reason == ENDING)) =>
+        {
+            Outcome::Conflict
+        }
         StatusCode::TOO_MANY_REQUESTS => {
             let seconds = details.map(|details| u64::from(details.retry_after_seconds));
             let in_body = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
@@ -119,6 +128,7 @@ mod tests {
         let taken = r#"{"kind":"Status","status":"Failure","message":"there is one","reason":"AlreadyExists","code":409}"#;
         let counted = r#"{"kind":"Status","status":"Failure","message":"the object has been modified","reason":"Conflict","code":409}"#;
         let busy = r#"{"kind":"Status","status":"Failure","message":"later","reason":"TooManyRequests","details":{"retryAfterSeconds":7},"code":429}"#;
+        let ending = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"configmaps \"c\" is forbidden: unable to create new content in namespace ns because it is being terminated","reason":"Forbidden","details":{"name":"c","kind":"configmaps","causes":[{"reason":"NamespaceTerminating","message":"namespace ns is being terminated","field":"metadata.namespace"}]},"code":403}"#;
         let refused = |text: &str| Outcome::Refused(text.to_owned());
         let unsure = |text: &str| Outcome::Unsure(text.to_owned());
         let patch = Write::Patch(Vec::new());
@@ -146,6 +156,7 @@ mod tests {
             (&patch, answer(422, invalid), refused("Node \"n1\" is invalid")),
             (&create, answer(422, failed_test), refused(rejected)),
             (&patch, answer(403, "no\n"), refused("no")),
+            (&create, answer(403, ending), Outcome::Conflict),
             (&patch, answer(401, "who?"), unsure("who?")),
             (&patch, answer(429, "Too many requests"), throttled(1)),
             (&patch, answer(429, busy), throttled(7)),

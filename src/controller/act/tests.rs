@@ -390,6 +390,23 @@ async fn a_refused_creation_is_an_event_on_the_owner_or_on_the_objects_that_wait
     }
 }
 
+/// Its namespace is being deleted: nobody has to fix that, and the objects that wait end with it.
+#[tokio::test(start_paused = true)]
+async fn a_creation_in_a_namespace_that_ends_is_no_event_and_is_tried_again_after_pauses() {
+    let mut bench = bench(|_| {
+        let causes = [json!({"reason": "NamespaceTerminating", "field": "metadata.namespace"})];
+        let details = json!({"kind": "widgets", "name": "p", "causes": causes});
+        let status = json!({"kind": "Status", "reason": "Forbidden", "details": details});
+        Reply::json(403, &status)
+    });
+    let done_instead = label("n1", "x");
+    bench.plan_for(SECOND * 60, || vec![awaited_creation(&[done_instead.clone()])]).await;
+    assert_eq!(bench.reasons(), Vec::<String>::new());
+    assert_eq!(bench.sent("PATCH").len(), 0);
+    let tried = bench.wrote("widgets", "create", "conflict");
+    assert!((10..60).contains(&tried), "{tried} in a minute");
+}
+
 /// The creation of an object that the pod `a` waits for, and what is done while it is refused.
 fn awaited_creation(instead: &[Action]) -> Action {
     let mut target = target(WIDGET, "p");
