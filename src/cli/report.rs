@@ -10,9 +10,11 @@ use super::input::Item;
 use super::page::{BAD, DOUBT, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names, mask};
 use crate::admission::{Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
+use crate::systems::VALIDATIONS;
 use crate::systems::check::words::counted;
 use crate::systems::exclusion::IGNORE;
 use crate::systems::preview::{Preview, Whole};
+use crate::view::resource::Resource;
 
 /// An object and the decision on its pods.
 pub(super) struct Planned<'d> {
@@ -68,6 +70,18 @@ impl<'d> Planned<'d> {
     pub(super) fn is_unknown(&self) -> bool {
         let is_answered = !matches!(self.decision, Decision::Refuse(_));
         self.unplayed.as_ref().is_some_and(|path| path.is_empty() || !is_answered)
+    }
+
+    /// Whether it is an object of stowplan's own that can be served, perhaps with a warning.
+    fn is_accepted(&self) -> bool {
+        let is_own = |of: &Resource| of.kind == self.item.kind && of.group == self.item.group();
+        match &self.decision {
+            Decision::Pass(pass) => *pass == Pass::Valid,
+            Decision::Admit(of) if of.findings.is_empty() => {
+                VALIDATIONS.iter().any(|validation| is_own(&validation.resource))
+            }
+            _ => false,
+        }
     }
 
     /// Whether its pod would be admitted by this plan, and waits.
@@ -327,7 +341,8 @@ fn judge(planned: &Planned<'_>) -> (String, Style) {
 /// The decision on a pod that is not refused. `style` is that of one which gets what it asks for.
 fn judge_pod(planned: &Planned<'_>, style: Style) -> (String, Style) {
     let verdict = match &planned.decision {
-        Decision::Pass(Pass::Valid) if planned.preview.is_unready => "accepted".to_owned(),
+        _ if planned.is_accepted() && planned.preview.is_unready => "accepted".to_owned(),
+        _ if planned.is_accepted() => describe_pass(Pass::Valid),
         Decision::Pass(pass) => describe_pass(*pass),
         Decision::Admit(admission) if !admission.findings.is_empty() => {
             return ("admitted, not placed (the policy only warns)".to_owned(), DOUBT);
@@ -423,9 +438,7 @@ fn counts(planned: &[Planned<'_>], others: usize) -> String {
         let known = planned.iter().filter(|planned| !planned.is_unknown());
         known.filter(|planned| words.contains(&planned.decision.outcome())).count()
     };
-    let is_accepted =
-        |planned: &&Planned<'_>| matches!(planned.decision, Decision::Pass(Pass::Valid));
-    let accepted = planned.iter().filter(is_accepted).count();
+    let accepted = planned.iter().filter(|planned| planned.is_accepted()).count();
     let waits = planned.iter().filter(|planned| planned.waits_now()).count();
     let parts: Vec<String> = [
         (outcome(&["placed"]) - waits, "placed"),

@@ -9,11 +9,13 @@ use super::job::sites::Sites;
 use super::policy::Unmet;
 use super::resolve::{find_node, format_host};
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
+use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
 use crate::systems::streams::api;
-use crate::systems::streams::api::streams_job::StreamsJobSpec;
+use crate::systems::streams::api::streams_job::{Pool, StreamsJobSpec};
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
+use crate::systems::streams::kinds::streams_job::closure::{self, Closure, Location};
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
 use crate::systems::validation::{Incoming, Validation, Verdict};
 use crate::view::{Name, View};
@@ -42,8 +44,34 @@ fn streams_job(
     let changed = before.and_then(|before| changed(incoming.name, &before.spec, &job.spec));
     Ok(match changed {
         Some(finding) => vec![finding].into(),
-        None => judge_job(incoming.name, &StreamsJob::from(&job), view, policy),
+        None => {
+            let read = StreamsJob::from(&job);
+            let mut verdict = judge_job(incoming.name, &read, view, policy);
+            verdict.warnings.extend(unused_pools(incoming.name, &job.spec, &read.closure));
+            verdict
+        }
     })
+}
+
+/// Warns of each exclusive pool that no operator uses: it keeps its nodes from all others for nothing.
+fn unused_pools(name: &Name, spec: &StreamsJobSpec, closure: &Closure) -> Vec<Warning> {
+    let claims = || closure.units.iter().flat_map(|unit| &unit.claims);
+    let is_used = |index: usize| {
+        claims().any(|of| matches!(of.location, Location::Pool { pool, .. } if pool == index))
+    };
+    let pools = spec.pools.iter().zip(&closure.pools).enumerate();
+    let unused = pools
+        .filter(|(index, (_, made))| made.exclusive && made.size() > Some(0) && !is_used(*index));
+    let warn = |(_, (pool, made)): (usize, (&Pool, &closure::Pool))| {
+        let nodes = counted(made.size().unwrap_or_default() as usize, "node");
+        let text = format!(
+            "no operator uses its exclusive pool {}, which keeps {nodes} from all others; remove the \
+             pool, or make it Shared",
+            quoted(&pool.name)
+        );
+        Warning::new(&format!("StreamsJob {}", name.name), &text)
+    };
+    unused.map(warn).collect()
 }
 
 /// Checks a job: its parts, and then whether all of it can be placed.
