@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::cli::command::run;
+
 pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A file, by its path in the repository.
@@ -147,6 +149,47 @@ fn every_message_of_the_questions_is_one_of_stowplan() {
     for quote in quotes {
         assert!(messages.contains(quote), "no message has: {quote}");
     }
+}
+
+/// The annotations, labels and fields that users of SPL are told to write, and those of the glossary.
+#[test]
+fn every_key_and_field_of_spl_and_the_glossary_exists() {
+    let sources = texts(&["src"], "rs");
+    let definitions = run("crds", "").stdout;
+    let mut seen = 0;
+    for page in ["docs/spl.md", "docs/glossary.md"] {
+        let text = read(page);
+        for code in prose(&text).into_iter().flat_map(quoted) {
+            let key = code.split([':', '=', '[']).next().unwrap_or_default();
+            let is_key = key.contains("stowplan.dev/") || key.contains("streams.ibm.com/");
+            // Tags are chosen by administrators.
+            let name = if key.starts_with("hostpool.") { "hostpool.streams.ibm.com/" } else { key };
+            if is_key {
+                assert!(sources.contains(&format!("\"{name}")), "{page}: {code}");
+                seen += 1;
+            }
+        }
+    }
+    // Its second and third column say how a StreamsJob has what SPL has.
+    let page = read("docs/spl.md");
+    let rows = prose(&page).into_iter().filter(|line| line.starts_with("| "));
+    let cells = rows.flat_map(|row| row.split(" | ").skip(1).flat_map(quoted));
+    for code in cells.filter(|code| code.starts_with(|c: char| c.is_ascii_lowercase())) {
+        // `field: value`, or the name of a field alone.
+        let field = code.split(':').next().unwrap_or_default();
+        if field.chars().all(|c| c.is_ascii_alphabetic()) {
+            let is_there = definitions.contains(&format!(" {field}:\n"));
+            assert!(is_there, "docs/spl.md: {code}: no such field");
+            seen += 1;
+        }
+    }
+    let glossary = read("docs/glossary.md");
+    for command in
+        prose(&glossary).into_iter().flat_map(quoted).filter_map(|of| of.strip_prefix("stowplan "))
+    {
+        assert_eq!(run(&format!("{command} --help"), "").code, 0, "{command}");
+    }
+    assert!(seen > 15, "{seen}");
 }
 
 #[test]

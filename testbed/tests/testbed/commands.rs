@@ -56,6 +56,8 @@ fn a_detached_control_plane_lives_until_down_and_serves_pipeline_runs() {
     let _down = Down(dir);
     let said = succeeded(&mut testbed(&["up", "--tekton", "--detach", "--nodes=4"], dir));
     assert!(said.contains("down --dir") && said.contains("zonal-immediate"), "{said}");
+    // Simulated pods run no hook.
+    assert!(said.contains("`helm uninstall` cleans nothing up: run `stowplan teardown`"), "{said}");
     let started = processes(dir);
     // The control plane, the imitation of Tekton, a webhook and a controller.
     assert_eq!(started.len(), 5 + 1 + 2);
