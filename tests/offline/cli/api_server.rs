@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use super::command::{Folder, Output, pod};
 
+/// The time by the clock of the API server, ten minutes into 2026.
+const DATE: &str = "Thu, 01 Jan 2026 00:10:00 GMT";
+
 /// A status code and a body.
 pub(crate) type Answer = (u16, Value);
 
@@ -40,7 +43,8 @@ impl Cluster {
                 let path = request.split(' ').nth(1).unwrap_or_default();
                 let (code, body) = answer(path);
                 let body = body.to_string();
-                let head = "Content-Type: application/json\r\nConnection: close";
+                let head =
+                    format!("Content-Type: application/json\r\nConnection: close\r\nDate: {DATE}");
                 let length = body.len();
                 let _ = write!(
                     stream,
