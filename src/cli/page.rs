@@ -100,19 +100,16 @@ impl Page {
     }
 }
 
-/// Puts equal items together: the names of all, and the first of them. An item has its name and a
-/// text, and items with one text are equal: it has a [`mask`] in place of the name.
-pub(super) fn collapse<T>(
-    items: impl IntoIterator<Item = (String, String, T)>,
-) -> Vec<(Vec<String>, T)> {
+/// Puts items with equal texts together. A text has a [`mask`] in place of the name of its item.
+pub(super) fn collapse<T>(items: impl IntoIterator<Item = (String, T)>) -> Vec<Vec<T>> {
     let mut known: HashMap<String, usize> = HashMap::new();
-    let mut collapsed: Vec<(Vec<String>, T)> = Vec::new();
-    for (name, text, item) in items {
+    let mut collapsed: Vec<Vec<T>> = Vec::new();
+    for (text, item) in items {
         match known.entry(text) {
-            Entry::Occupied(first) => collapsed[*first.get()].0.push(name),
+            Entry::Occupied(first) => collapsed[*first.get()].push(item),
             Entry::Vacant(first) => {
                 first.insert(collapsed.len());
-                collapsed.push((vec![name], item));
+                collapsed.push(vec![item]);
             }
         }
     }
@@ -120,7 +117,7 @@ pub(super) fn collapse<T>(
 }
 
 /// Names the objects of one block.
-pub(super) fn join_names(names: &[String]) -> String {
+pub(super) fn join_names<N: AsRef<str>>(names: &[N]) -> String {
     let hint = if names.len() > LISTED { " (-o json shows all)" } else { "" };
     format!("{}{hint}", some(names))
 }
@@ -183,9 +180,8 @@ mod tests {
             ("", "delete pod , of a-0"),
             ("d", "delete pod d, of a-0"),
         ];
-        let items = items.map(|(name, text)| (name.to_owned(), mask(text, name, '\0'), text));
-        let names: Vec<String> =
-            collapse(items).iter().map(|(names, _)| join_names(names)).collect();
+        let items = items.map(|(name, text)| (mask(text, name, '\0'), name));
+        let names: Vec<String> = collapse(items).iter().map(|names| join_names(names)).collect();
         assert_eq!(names, ["a, c, d", "b", "a", ""]);
         let many: Vec<String> = (0..8).map(|number| format!("p{number}")).collect();
         assert_eq!(join_names(&many), "p0, p1, p2, p3, p4 and 3 more (-o json shows all)");

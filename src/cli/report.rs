@@ -291,10 +291,12 @@ pub(super) fn format_text(
         // A path is of one object.
         let path = planned.path().map(|path| format!("{} {path}", planned.name));
         let text = format!("{kind} {namespace} {}{}", path.unwrap_or_default(), body.as_str());
-        (planned.name.clone(), mask(&text, &planned.name, '\0'), (planned, body))
+        (mask(&text, &planned.name, '\0'), (planned, body))
     });
-    for (names, (planned, body)) in collapse(blocks) {
-        page.paint(TITLE, &object(planned, &join_names(&names))).append(&body);
+    for block in collapse(blocks) {
+        let names: Vec<&str> = block.iter().map(|(planned, _)| &*planned.name).collect();
+        let (planned, body) = &block[0];
+        page.paint(TITLE, &object(planned, &join_names(&names))).append(body);
     }
     for Whole { kind, namespace, name, text, problem, .. } in wholes {
         page.paint(TITLE, &format!("{kind} {namespace}/{name}")).push(":\n");

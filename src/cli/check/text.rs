@@ -1,12 +1,13 @@
 //! Formats a diagnosis for people.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 
+use anstyle::Style;
 use serde_json::json;
 
 use super::namespace;
 use crate::cli::page::{BAD, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names, mask};
-use crate::systems::check::words::counted;
+use crate::systems::check::words::{LISTED, counted};
 use crate::systems::check::{Diagnosis, Obstacle};
 
 /// Formats a diagnosis for people.
@@ -22,7 +23,7 @@ pub(super) fn format(diagnosis: &Diagnosis, painter: Painter) -> String {
             let total = counted(diagnosis.parts.len(), "namespace");
             page.push(&format!("{total}, {waiting} with an obstacle\n"));
         }
-        _ => write(&mut page, diagnosis, &diagnosis.name, "", false),
+        _ => write(&mut page, &[diagnosis], "", false),
     }
     page.as_str().to_owned()
 }
@@ -44,7 +45,7 @@ fn write_namespace(page: &mut Page, diagnosis: &Diagnosis) {
         }
     };
     page.paint(TITLE, &format!("Namespace {}", diagnosis.name)).push(&format!(": {summary}\n"));
-    write_obstacles(page, diagnosis, "");
+    write_obstacles(page, &[diagnosis], "");
     write_parts(page, &waiting, "  ", true);
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for part in fine {
@@ -59,18 +60,8 @@ fn write_namespace(page: &mut Page, diagnosis: &Diagnosis) {
 
 /// Writes diagnoses, each of those that are equal but for the names once.
 fn write_parts(page: &mut Page, parts: &[&Diagnosis], indent: &str, brief: bool) {
-    let node = |part: &&Diagnosis| Some((part.name.clone(), part.node.clone()?));
-    let nodes: HashMap<String, String> = parts.iter().filter_map(node).collect();
-    let parts = parts.iter().map(|part| (part.name.clone(), describe(part), *part));
-    for (mut names, part) in collapse(parts) {
-        if names.len() > 1 {
-            for name in &mut names {
-                if let Some(node) = nodes.get(name) {
-                    *name = format!("{name} ({node})");
-                }
-            }
-        }
-        write(page, part, &join_names(&names), indent, brief);
+    for block in collapse(parts.iter().map(|part| (describe(part), *part))) {
+        write(page, &block, indent, brief);
     }
 }
 
@@ -101,30 +92,56 @@ fn write_rows(page: &mut Page, indent: &str, title: &str, rows: &[String]) {
     }
 }
 
-fn write_obstacles(page: &mut Page, diagnosis: &Diagnosis, indent: &str) {
-    for Obstacle { what, remedy } in &diagnosis.obstacles {
-        page.push(indent).paint(BAD, &format!("  {:<10} {what}", "obstacle")).push("\n");
-        if !remedy.is_empty() {
-            page.push(indent).paint(REMEDY, &format!("  {:<10} {remedy}", "remedy")).push("\n");
-        }
+/// Writes the obstacles of diagnoses that are equal but for the names.
+fn write_obstacles(page: &mut Page, block: &[&Diagnosis], indent: &str) {
+    for index in 0..block[0].obstacles.len() {
+        let obstacles = || block.iter().filter_map(|of| of.obstacles.get(index));
+        let whats = obstacles().map(|Obstacle { what, .. }| what.as_str());
+        write_each(page, indent, ("obstacle", BAD), whats);
+        let remedies = obstacles().map(|Obstacle { remedy, .. }| remedy.as_str());
+        write_each(page, indent, ("remedy", REMEDY), remedies);
     }
 }
 
-/// Writes a diagnosis and its parts, those with an obstacle first; `brief`: no others. `names` are
-/// those of the object and of all that are equal.
-fn write(page: &mut Page, diagnosis: &Diagnosis, names: &str, indent: &str, brief: bool) {
+/// Writes texts below each other with a title in front of the first: each once, and no empty ones.
+fn write_each<'t>(
+    page: &mut Page,
+    indent: &str,
+    (title, style): (&str, Style),
+    texts: impl Iterator<Item = &'t str>,
+) {
+    let mut seen = HashSet::new();
+    let texts: Vec<&str> = texts.filter(|of| !of.is_empty() && seen.insert(*of)).collect();
+    for (index, text) in texts.iter().take(LISTED).enumerate() {
+        let title = if index == 0 { title } else { "" };
+        page.push(indent).paint(style, &format!("  {title:<10} {text}")).push("\n");
+    }
+    if let more @ 1.. = texts.len().saturating_sub(LISTED) {
+        write_rows(page, indent, "", &[format!("and {more} more (-o json shows all)")]);
+    }
+}
+
+/// Writes diagnoses that are equal but for the names, and the parts of the first: those with an obstacle before the
+/// others; `brief`: no others.
+fn write(page: &mut Page, block: &[&Diagnosis], indent: &str, brief: bool) {
+    let diagnosis = block[0];
     let Diagnosis { kind, namespace, .. } = diagnosis;
     let slash = if namespace.is_empty() { "" } else { "/" };
+    let name = |of: &&Diagnosis| match &of.node {
+        Some(node) if block.len() > 1 => format!("{} ({node})", of.name),
+        _ => of.name.clone(),
+    };
+    let names = join_names(&block.iter().map(name).collect::<Vec<_>>());
     page.push(indent).paint(TITLE, &format!("{kind} {namespace}{slash}{names}")).push("\n");
     // The names of several have their nodes.
-    if diagnosis.node.is_none() || *names == diagnosis.name {
+    if diagnosis.node.is_none() || block.len() == 1 {
         write_rows(page, indent, "placed", &diagnosis.placed);
     }
     write_rows(page, indent, "asked", &diagnosis.asked);
     write_rows(page, indent, "decided", &diagnosis.decided);
     write_rows(page, indent, "scheduler", diagnosis.scheduler.as_slice());
     write_rows(page, indent, "autoscaler", diagnosis.autoscaler.as_slice());
-    write_obstacles(page, diagnosis, indent);
+    write_obstacles(page, block, indent);
     // A part may wait for an obstacle that is reported elsewhere: "none" would mislead.
     let is_part = indent.len() > 2 || (!indent.is_empty() && !diagnosis.has_obstacle());
     let waits = is_part && diagnosis.kind == "Pod" && diagnosis.placed.is_empty();

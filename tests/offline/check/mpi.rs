@@ -88,6 +88,10 @@ fn workers_that_lack_the_same_share_a_block() {
     found.show("all have ended, without records", &objects, "mpi/pi");
     let objects = cluster(spread(["n1", "n2", "w-2"], &status), &RECORDS);
     found.show("pods that are named like their nodes", &objects, "mpi/pi");
+    let many = (0..7).map(|index| worker(index, &status)).collect();
+    let mut objects = cluster(many, &[]);
+    objects[1]["spec"]["replicas"] = json!(7);
+    found.show("more than are listed", &objects, "mpi/pi");
     found.compare("mpi_blocks");
 }
 
