@@ -198,14 +198,6 @@ mod tests {
             *new.pointer_mut(pointer).unwrap() = value;
             assert_eq!(describe(&request(STREAMS_JOBS, &new, Some(&old)), ""), expected, "{new}");
         }
-        let unused = json!({"pools": [{"name": "P", "size": 1, "exclusivity": "Exclusive"}, {"name": "Q", "size": 1}],
-            "processingElements": [{"name": "e"}]});
-        let mut used = unused.clone();
-        used["processingElements"][0]["operators"] = json!([{"name": "O", "host": {"pool": "P"}}]);
-        let warning = "Warn StreamsJob o: no operator uses its exclusive pool \"P\", which keeps 1 node from all \
-                       others; remove the pool, or make it Shared";
-        assert_eq!(describe(&request(STREAMS_JOBS, &unused, None), ""), warning);
-        assert_eq!(describe(&request(STREAMS_JOBS, &used, None), ""), "Valid");
         let review = request(STREAMS_JOBS, &json!({"processingElements": [{}]}), None);
         assert_eq!(describe(&review, ""), "422 MalformedJob");
     }

@@ -400,7 +400,9 @@ async fn a_creation_in_a_namespace_that_ends_is_no_event_and_is_tried_again_afte
         Reply::json(403, &status)
     });
     let done_instead = label("n1", "x");
-    bench.plan_for(SECOND * 60, || vec![awaited_creation(&[done_instead.clone()])]).await;
+    bench
+        .plan_for(SECOND * 60, || vec![awaited_creation(std::slice::from_ref(&done_instead))])
+        .await;
     assert_eq!(bench.reasons(), Vec::<String>::new());
     assert_eq!(bench.sent("PATCH").len(), 0);
     let tried = bench.wrote("widgets", "create", "conflict");
