@@ -14,7 +14,7 @@ use crate::cli::command::run;
 use crate::documents::{ROOT, read};
 
 /// The documents whose examples, sessions and commands are run.
-const PAGES: [&str; 22] = [
+const PAGES: [&str; 23] = [
     "README.md",
     "docs/start.md",
     "docs/versions.md",
@@ -35,6 +35,7 @@ const PAGES: [&str; 22] = [
     "docs/map.md",
     "docs/policy.md",
     "docs/operations.md",
+    "docs/commands.md",
     "docs/upgrades.md",
     "testbed/README.md",
 ];
