@@ -112,8 +112,8 @@ fn every_event_and_condition_that_is_listed_exists() {
     let sources = texts(&["src"], "rs");
     let mut seen = 0;
     for (page, heading) in [
-        ("docs/operations.md", "## Events"),
-        ("docs/operations.md", "## Conditions"),
+        ("docs/messages.md", "## Events"),
+        ("docs/messages.md", "## Conditions"),
         ("docs/tekton.md", "### Events"),
         ("docs/katalyst.md", "### Events"),
     ] {

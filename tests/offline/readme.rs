@@ -209,7 +209,7 @@ fn every_field_of_the_policy_has_its_row_and_a_valid_example() {
 
 #[test]
 fn every_reason_has_its_row_and_its_code() {
-    let page = read("docs/operations.md");
+    let page = read("docs/messages.md");
     for reason in Reason::ALL {
         let start = format!("| `{reason}` | ");
         let rows = page.lines().filter_map(|line| line.strip_prefix(&*start));
