@@ -1,5 +1,7 @@
 //! `stowplan check` without an object: what it reads from an API server, and its exit codes.
 
+use std::slice;
+
 use serde_json::{Value, json};
 
 use super::api_server::{
@@ -100,8 +102,8 @@ fn the_chart_is_as_check_expects() {
             validating["webhooks"][0][selector] = json!({});
         }
         let answer = move |path: &str| match path.rsplit('/').next() {
-            Some("mutatingwebhookconfigurations") => list(&[mutating.clone()]),
-            Some("validatingwebhookconfigurations") => list(&[validating.clone()]),
+            Some("mutatingwebhookconfigurations") => list(slice::from_ref(&mutating)),
+            Some("validatingwebhookconfigurations") => list(slice::from_ref(&validating)),
             Some("stowplan-webhook") => (200, service.clone()),
             Some("stowplan-policy") => (200, policy.clone()),
             _ => with_nothing(path),

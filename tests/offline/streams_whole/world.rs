@@ -130,7 +130,12 @@ impl World {
                     .collect())
             }
             Decision::Admit(admission) => {
-                assert!(admission.warnings.is_empty(), "{:?}", admission.warnings);
+                assert_eq!(
+                    admission.warnings.len(),
+                    unused_pools(&object),
+                    "{:?}",
+                    admission.warnings
+                );
                 Ok(())
             }
             _ => Ok(()),
@@ -227,6 +232,16 @@ fn job_of(model: &Model) -> Value {
     let metadata = json!({"name": JOB, "namespace": NAMESPACE});
     let spec = job_spec(model, node_name);
     json!({"apiVersion": VERSION, "kind": "StreamsJob", "metadata": metadata, "spec": spec})
+}
+
+/// Counts the exclusive pools with hosts of a job that no operator uses.
+fn unused_pools(job: &Value) -> usize {
+    let list = |of: &Value, field: &str| of[field].as_array().cloned().unwrap_or_default();
+    let elements = list(&job["spec"], "processingElements");
+    let operators: Vec<Value> = elements.iter().flat_map(|of| list(of, "operators")).collect();
+    let is_used = |pool: &Value| operators.iter().any(|of| of["host"]["pool"] == pool["name"]);
+    let pools = list(&job["spec"], "pools");
+    pools.iter().filter(|pool| pool["exclusivity"] == "Exclusive" && !is_used(pool)).count()
 }
 
 /// The element of a pod.

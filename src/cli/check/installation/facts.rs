@@ -69,6 +69,9 @@ impl Unread {
 
 pub(super) type Read<T> = Result<T, Unread>;
 
+/// The name of an account, and each right that it needs, with whether it has it.
+pub(super) type AccountRights = (String, Vec<(Right, bool)>);
+
 /// Notes what is not known.
 pub(super) trait Known {
     /// Returns what was read, or notes that `what` is the consequence.
@@ -143,9 +146,8 @@ pub(super) struct Facts {
     pub(super) policy_name: Option<String>,
     /// The Lease of the controller, and what it says.
     pub(super) lease: Read<(ControllerState, Option<Lease>)>,
-    /// The rights that the accounts of the webhook and the controller need, and whether they have
-    /// them, with the name of the account.
-    pub(super) rights: BTreeMap<Role, Read<(String, Vec<(Right, bool)>)>>,
+    /// The rights of the accounts of the webhook and the controller.
+    pub(super) rights: BTreeMap<Role, Read<AccountRights>>,
     /// The definitions of stowplan's kinds and of those that it reads, as far as they exist.
     pub(super) definitions: Read<Vec<CustomResourceDefinition>>,
     /// The settings of other projects, by the name of the system that reads them.

@@ -22,7 +22,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 
 use super::Options;
-use super::facts::{Configuration, Facts, Read, Replica, Role, Unread};
+use super::facts::{AccountRights, Configuration, Facts, Read, Replica, Role, Unread};
 use super::processes::find_policy;
 use super::rights::{self, Right};
 use super::trial::Trial;
@@ -76,7 +76,7 @@ pub(super) async fn read(client: &Client, options: &Options<'_>) -> anyhow::Resu
     });
     let called = called.next().map(|of| (of.namespace.clone(), of.name.clone()));
     let called = called.as_ref().map(|(namespace, name)| (&**namespace, &**name));
-    let namespace = options.installed_in.or(called.map(|(namespace, _)| namespace));
+    let namespace = options.installed_in.or_else(|| called.map(|(namespace, _)| namespace));
     if namespace.is_none() && mutating.is_err() && validating.is_err() {
         bail!(
             "where stowplan is installed is not known, because webhook configurations may not be \
@@ -245,7 +245,7 @@ impl Reader<'_> {
             let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
             let mut volumes = pod.volumes.iter().flatten();
             let volume = volumes.find(|of| of.name == SECRET_VOLUME);
-            named.or(volume.and_then(|of| of.secret.as_ref()?.secret_name.as_deref()))
+            named.or_else(|| volume.and_then(|of| of.secret.as_ref()?.secret_name.as_deref()))
         });
         let right = format!("get secrets {}", name.unwrap_or_default());
         let secret: Option<Secret> = self.get(&right, facts.namespace.as_deref().zip(name)).await?;
@@ -283,10 +283,7 @@ impl Reader<'_> {
     }
 
     /// Asks which of the rights that the accounts need they have.
-    async fn read_rights(
-        &self,
-        facts: &Facts,
-    ) -> BTreeMap<Role, Read<(String, Vec<(Right, bool)>)>> {
+    async fn read_rights(&self, facts: &Facts) -> BTreeMap<Role, Read<AccountRights>> {
         let own = facts.namespace.as_deref().unwrap_or_default();
         let mut read = BTreeMap::new();
         for (role, deployment, container) in facts.containers() {

@@ -40,7 +40,7 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
 }
 
 /// A webhook as the API server has it, with the parts that only this one has.
-fn webhook(name: &str, path: &str, rule: &Value, own: Value) -> Value {
+fn webhook(name: &str, path: &str, rule: &Value, own: &Value) -> Value {
     let mut webhook = json!({
         "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None",
         "failurePolicy": "Ignore", "timeoutSeconds": 5, "matchPolicy": "Equivalent",
@@ -145,11 +145,11 @@ fn healthy() -> Facts {
         now,
         version: "1.2.3",
         mutating: Ok(vec![read(json!({"metadata": {"name": "stowplan"}, "webhooks": [
-            bundled(webhook("pods.stowplan.dev", "/mutate", &created("pods"), sent)),
-            bundled(webhook("claims.stowplan.dev", "/mutate", &created("persistentvolumeclaims"), claims)),
+            bundled(webhook("pods.stowplan.dev", "/mutate", &created("pods"), &sent)),
+            bundled(webhook("claims.stowplan.dev", "/mutate", &created("persistentvolumeclaims"), &claims)),
         ]}))]),
         validating: Ok(vec![read(json!({"metadata": {"name": "stowplan"}, "webhooks": [
-            bundled(webhook("objects.stowplan.dev", "/validate", &own_rule, own)),
+            bundled(webhook("objects.stowplan.dev", "/validate", &own_rule, &own)),
         ]}))]),
         namespace: Some(NAMESPACE.to_owned()),
         service: Ok(Some(read(

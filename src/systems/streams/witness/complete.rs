@@ -174,9 +174,9 @@ pub(super) fn complete(
     for unit in 0..problem.units.len() {
         places[unit] = places[model.leader[unit]];
     }
-    // A unit that was left out finds a node wherever the others are.
-    let units = places.into_iter().map(|place| place.expect("each unit finds a node"));
-    Ok(Witness { units: units.collect(), pools })
+    let units: Option<Vec<Place>> = places.into_iter().collect();
+    debug_assert!(units.is_some(), "a unit that was left out finds a node wherever the others are");
+    Ok(Witness { units: units.ok_or(Exhausted)?, pools })
 }
 
 /// A node for a unit that was left out: the one that it prefers, else one that no other unit prefers
