@@ -12,7 +12,7 @@ use crate::systems::policy::Policy;
 use crate::view::View;
 use crate::view::resource::{POD, Resource};
 
-/// Decides as if `object`, of the kind `resource`, were created in `namespace` now: as [`decide_stored`] if it has
+/// Decides as if `object`, of the kind `resource`, were created in `namespace` now: as `decide_stored` if it has
 /// the UID of a stored one.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Validates stowplan's own objects when they are created or changed, so that an object that cannot be
 //! served fails where it is written, with every reason.
 //!
-//! Each system brings the rules for its own kinds ([`VALIDATIONS`]). Only what is certain is
+//! Each system brings the rules for its own kinds (`VALIDATIONS`). Only what is certain is
 //! refused. What may change by itself, such as a pool whose hosts do not exist yet, shows in the object's
 //! status.
 
