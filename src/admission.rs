@@ -390,8 +390,8 @@ fn explain_no_effect(system: &System, kind: Kind, policy: &Policy) -> String {
 
 /// The further remedy for the copy of a placed pod. It has the annotations of its original, and neither the
 /// labels nor the owner, so it is refused for what it lacks.
-const OF_COPY: &str = "; if it is a copy by kubectl debug, copy with --profile=general, which \
-                       leaves annotations out, or debug the pod itself with --target=CONTAINER";
+const OF_COPY: &str = "; if it is a copy by kubectl debug, copy with --profile=general, baseline or \
+                       restricted, which leave annotations out, or debug the pod itself with --target=CONTAINER";
 
 fn conclude(
     subject: &Subject<'_>,

@@ -84,10 +84,11 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Whether it is a pod that was placed before and that no controller makes.
+    /// Whether it is a pod that was placed before, and has neither labels nor a controller.
     pub(super) fn may_be_copy(&self) -> bool {
         let Self::Pod(pod) = self else { return false };
-        pod.annotation(record::KEY).is_some() && pod.metadata.controller().is_none()
+        let has_labels = pod.metadata.labels.as_ref().is_some_and(|of| of.iter().next().is_some());
+        pod.annotation(record::KEY).is_some() && !has_labels && pod.metadata.controller().is_none()
     }
 
     /// Asks `system` for the placement of the object; `None` if it does not place this kind.

@@ -127,7 +127,7 @@ impl Spec<'_> {
     }
 }
 
-/// Undecoded members of a spec. A null is kept as it is, and means the same as an absent member.
+/// Undecoded members of a spec. A null is read as an absent member.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Members<'a> {

@@ -64,7 +64,8 @@ pub(crate) fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs 
 /// not made yet: what they add when they release a pod, such as Kueue's node selectors, decides where volumes may be.
 #[must_use]
 pub(crate) fn held_by<'v>(placeholder: &Name, view: &'v View) -> Option<&'v str> {
-    let living = view.members_of(placeholder).filter(|(_, member)| !member.finished);
+    let living = view.members_of(placeholder);
+    let living = living.filter(|(_, member)| !member.finished && !member.identity.deleting);
     let gates: Option<Vec<&str>> = living.map(|(_, member)| member.other_gate()).collect();
     gates?.into_iter().min()
 }

@@ -74,7 +74,7 @@ impl Blueprint<'_> {
     #[must_use]
     pub(crate) fn first_plan(&self, only: Option<Box<str>>, room: Option<Resources>) -> PodPlan {
         let claims = self.claims.iter().map(|claim| (*claim).into()).collect();
-        PodPlan { only, avoid: Vec::new(), held: self.can_be_held(), claims, room }
+        PodPlan { only, held: self.can_be_held(), claims, room, ..PodPlan::default() }
     }
 
     /// The StatefulSet with a pod template of this plan.
@@ -142,6 +142,9 @@ impl Blueprint<'_> {
             let own = self.template.as_ref().and_then(|template| template.get(key));
             own.filter(|own| !own.is_null()).into_iter().for_each(|own| pod[key] = own.clone());
         }
+        if !plan.added.tolerations.is_empty() {
+            pod["tolerations"] = self.tolerations(plan);
+        }
         if !policy.priority_class_name.is_empty() && pod["priorityClassName"].is_null() {
             pod["priorityClassName"] = json!(policy.priority_class_name);
         }
@@ -162,6 +165,17 @@ impl Blueprint<'_> {
         container["volumeMounts"] = json!(mounts(&plan.claims, &templates.collect::<Vec<_>>()));
         pod["containers"] = json!([container]);
         pod
+    }
+
+    /// The tolerations of the template, and those of the plan.
+    #[must_use]
+    pub(crate) fn tolerations(&self, plan: &PodPlan) -> Value {
+        let own = self.template.as_ref().and_then(|template| template["tolerations"].as_array());
+        let mut tolerations = own.cloned().unwrap_or_default();
+        let added = plan.added.tolerations.iter().filter(|added| !tolerations.contains(added));
+        let added: Vec<Value> = added.cloned().collect();
+        tolerations.extend(added);
+        Value::Array(tolerations)
     }
 
     fn claim_templates(&self) -> Vec<Value> {
@@ -229,6 +243,12 @@ impl Blueprint<'_> {
         if let Some(node) = &plan.only {
             require(&mut affinity, "matchFields", &[on_node("In", node)]);
         }
+        if !plan.added.labels.is_empty() {
+            let labels = plan.added.labels.iter();
+            let labels =
+                labels.map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
+            require(&mut affinity, "matchExpressions", &labels.collect::<Vec<_>>());
+        }
         if !plan.avoid.is_empty() {
             let others: Vec<Value> = plan.avoid.iter().map(|node| on_node("NotIn", node)).collect();
             let preferred = json!({"weight": OTHERS, "preference": {"matchFields": others}});
@@ -283,7 +303,7 @@ fn append(affinity: &mut Value, list: &str, item: Value) {
 }
 
 /// Adds requirements to the list `part` of every required node term, or as the only term.
-pub(crate) fn require(affinity: &mut Value, part: &str, requirements: &[Value]) {
+fn require(affinity: &mut Value, part: &str, requirements: &[Value]) {
     if !affinity["nodeAffinity"].is_object() {
         affinity["nodeAffinity"] = json!({});
     }

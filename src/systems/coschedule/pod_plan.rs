@@ -6,8 +6,11 @@
 //! if its plan differs from its template's. Users can edit the annotation. If it is missing or
 //! malformed, the template is written again.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::keys::{MEMBER, PLAN};
 use crate::names::{is_dns_subdomain, is_label_name};
@@ -19,6 +22,9 @@ pub(crate) const MOST_AVOIDED: usize = 8;
 
 /// The most claims of a placeholder.
 const MOST_CLAIMS: usize = 1_024;
+
+/// The most labels and the most tolerations that others have added.
+const MOST_ADDED: usize = 256;
 
 /// The longest name of a node or a claim.
 const LONGEST_NAME: usize = 253;
@@ -42,6 +48,28 @@ pub(crate) struct PodPlan {
     /// there. All zero: it cannot, because a quota leaves no room or the node does not release it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Resources>,
+    /// What others have added to the pods of its run.
+    #[serde(default, skip_serializing_if = "Added::is_empty")]
+    pub added: Added,
+}
+
+/// The node requirements that others, such as Kueue, have added to a pod of a run when they released it.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Added {
+    /// The labels in its node selector that its run does not have.
+    pub labels: BTreeMap<Box<str>, Box<str>>,
+    /// The tolerations that come with them.
+    pub tolerations: Vec<Value>,
+}
+
+impl Added {
+    /// The requirements of a pod to which nobody has added any.
+    pub(crate) const NONE: Self = Self { labels: BTreeMap::new(), tolerations: Vec::new() };
+
+    fn is_empty(&self) -> bool {
+        *self == Self::NONE
+    }
 }
 
 /// Returns true if a pod can request this amount of a resource besides cpu and memory. The API server refuses others,
@@ -73,7 +101,7 @@ impl PodPlan {
     #[must_use]
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut plan: Self = serde_json::from_str(text).ok()?;
-        let Self { only, avoid, claims, room, .. } = &mut plan;
+        let Self { only, avoid, claims, room, added, .. } = &mut plan;
         let is_name = |name: &str| {
             let of_name = |c: u8| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
             (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(of_name)
@@ -84,7 +112,9 @@ impl PodPlan {
                 && room.memory >= 0
                 && room.other.iter().all(|(name, amount)| can_request(name, *amount))
         });
-        if !are_names || claims.len() > MOST_CLAIMS || !is_room {
+        let is_added =
+            [added.labels.len(), added.tolerations.len()].iter().all(|count| *count <= MOST_ADDED);
+        if !are_names || claims.len() > MOST_CLAIMS || !is_room || !is_added {
             return None;
         }
         avoid.drain(..avoid.len().saturating_sub(MOST_AVOIDED));

@@ -32,6 +32,7 @@ use super::groups::{Leader, Leaders};
 use crate::policy::Period;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::plan::{Action, Plan, Refusal, Target, Write};
 use crate::systems::policy::Policy;
 use crate::view::resource::STATEFUL_SET;
@@ -204,7 +205,8 @@ impl PlanBuilder<'_, '_> {
             Some(_) => None,
             None => next::needed_room(desired, &waiting, self.facts),
         };
-        let plan = blueprint.first_plan(only, room);
+        let added = desired.added.clone().unwrap_or_default();
+        let plan = PodPlan { added, ..blueprint.first_plan(only, room) };
         let document = blueprint.document(&plan, &self.facts.policy.coschedule.placeholder);
         let (instead, is_needed) = self.let_in(blueprint, &waiting, plan.only.as_deref());
         let but = match is_needed {

@@ -312,6 +312,10 @@ fn template(state: &State<'_>, plan: &PodPlan, requests: &Requests) -> Vec<Patch
         at(&["spec", "containers", "0", "volumeMounts"], json!(mounts(&plan.claims, templates))),
     ];
     operations.extend(affinity.map(|affinity| at(&["spec", "affinity"], affinity)));
+    let is_other = plan.added.tolerations != state.plan().added.tolerations;
+    let tolerations = state.desired.filter(|_| is_other);
+    let tolerations = tolerations.map(|desired| desired.blueprint.tolerations(plan));
+    operations.extend(tolerations.map(|tolerations| at(&["spec", "tolerations"], tolerations)));
     operations
 }
 

@@ -24,7 +24,9 @@ impl<'v> Demand<'v> {
     /// Collects the requirements of a placeholder and of these pods of its group.
     pub(super) fn of(state: &State<'v>, waiting: impl Iterator<Item = &'v MemberDetails>) -> Self {
         let State { name, placeholder, details, view, .. } = state;
-        let selector = details.node_selector.iter();
+        let added = state.desired.and_then(|desired| desired.added.as_ref());
+        let added = added.unwrap_or(&state.plan().added);
+        let selector = details.node_selector.iter().chain(&added.labels);
         let mounted: Vec<Name> = placeholder.mounted(name).collect();
         // Its members get the room that it reserves.
         let room = state.plan().room.clone().unwrap_or_default();

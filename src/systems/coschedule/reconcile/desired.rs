@@ -21,7 +21,8 @@ use crate::systems::coschedule::kinds::pipeline::PipelineTask;
 use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, Template, WorkspaceSource,
 };
-use crate::systems::coschedule::placeholder::{Blueprint, Cause, require};
+use crate::systems::coschedule::placeholder::{Blueprint, Cause};
+use crate::systems::coschedule::pod_plan::Added;
 use crate::systems::coschedule::pod_plan::can_request;
 use crate::systems::coschedule::policy::{Reserve, Volumes};
 use crate::systems::coschedule::resources::PIPELINE_RUN;
@@ -57,6 +58,8 @@ struct Run<'v> {
 #[derive(Clone, Debug)]
 pub(super) struct Desired<'s> {
     pub(super) blueprint: Blueprint<'s>,
+    /// What others have added to its members; `None`: they hold all of them, or there is none.
+    pub(super) added: Option<Added>,
     /// Whether it should be created now if it does not exist.
     pub(super) is_due: bool,
     pub(super) run: Option<(&'s Name, &'s PipelineRun)>,
@@ -193,7 +196,14 @@ impl<'v> Sources<'v> {
                 keeps_node: ends && self.keeps_nodes(),
             };
             let (run, groups, leaders) = (None, None, Vec::new());
-            self.natives.push(Desired { blueprint, is_due: true, run, groups, leaders });
+            self.natives.push(Desired {
+                blueprint,
+                added: None,
+                is_due: true,
+                run,
+                groups,
+                leaders,
+            });
         }
     }
 
@@ -257,12 +267,13 @@ impl<'v> Sources<'v> {
                 cause: Cause::Run { owner, group, mode: run.groups.mode },
                 claims,
                 templates,
-                template: self.template_of_run(run.run, group, &name),
+                template: run.run.pod_template.as_deref().map(Cow::Borrowed),
                 service_account: run.run.service_account.as_deref(),
                 node_selector: &group.node_selector,
                 isolation: group.isolated.then_some(self.policy.coschedule.isolation_scope),
                 keeps_node: self.keeps_nodes(),
             },
+            added: self.find_added(run.run, group, &name),
             is_due: run.has_started,
             run: Some((run.name, run.run)),
             groups: Some(&run.groups),
@@ -270,45 +281,33 @@ impl<'v> Sources<'v> {
         }
     }
 
-    /// Returns the pod template of a run, for the placeholder of one of its groups. Others, such as Kueue, may have given
-    /// the oldest member that no gate of theirs holds node labels to select that the run does not have: it requires
-    /// these, and has the tolerations of that member.
-    fn template_of_run<'s>(
-        &self,
-        run: &'s PipelineRun,
-        group: &Group,
-        placeholder: &Name,
-    ) -> Option<Cow<'s, Value>> {
+    /// Returns the node requirements that others, such as Kueue, have added to the oldest member that they do not hold;
+    /// of a running one first. `None`: there is no such member.
+    fn find_added(&self, run: &PipelineRun, group: &Group, placeholder: &Name) -> Option<Added> {
         let own = run.pod_template.as_deref();
-        let living = self.view.members_of(placeholder).filter(|(_, member)| !member.finished);
-        let oldest = living.min_by_key(|(name, member)| age(name, member));
-        let details = oldest.and_then(|(_, member)| member.details.as_deref());
+        let is_released = |member: &Member| {
+            !member.finished && !member.identity.deleting && member.other_gate().is_none()
+        };
+        let members = self.view.members_of(placeholder);
+        let released = members.filter(|(_, member)| is_released(member));
+        let (_, oldest) = released.min_by_key(|(name, member)| {
+            (member.place().is_none(), member.identity.created, *name)
+        })?;
+        let details = oldest.details.as_deref()?;
         let is_own = |key: &str| {
             group.node_selector.iter().any(|(of, _)| **of == *key)
                 || own.is_some_and(|own| !own["nodeSelector"][key].is_null())
         };
-        let selected = details.iter().flat_map(|details| &details.node_selector);
-        let added: Vec<Value> = selected
-            .filter(|(key, _)| !is_own(key))
-            .map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}))
-            .collect();
-        if added.is_empty() {
-            return own.map(Cow::Borrowed);
+        let selected = details.node_selector.iter().filter(|(key, _)| !is_own(key));
+        let selected = selected.map(|(key, value)| (key.clone(), value.clone()));
+        let labels: BTreeMap<_, _> = selected.collect();
+        if labels.is_empty() {
+            return Some(Added::NONE);
         }
-        let mut template = own.filter(|own| own.is_object()).cloned().unwrap_or_else(|| json!({}));
-        if !template["affinity"].is_object() {
-            template["affinity"] = json!({});
-        }
-        require(&mut template["affinity"], "matchExpressions", &added);
-        let tolerations = details.map(|details| json!(details.tolerations));
-        match (template["tolerations"].as_array_mut(), tolerations) {
-            (Some(known), Some(Value::Array(mut tolerations))) => {
-                tolerations.retain(|toleration| !known.contains(toleration));
-                known.append(&mut tolerations);
-            }
-            (_, tolerations) => template["tolerations"] = json!(tolerations),
-        }
-        Some(Cow::Owned(template))
+        Some(Added {
+            labels,
+            tolerations: details.tolerations.iter().map(|of| json!(of)).collect(),
+        })
     }
 
     fn keeps_nodes(&self) -> bool {

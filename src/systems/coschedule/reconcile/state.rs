@@ -19,7 +19,7 @@ use crate::systems::coschedule::kinds::placeholder::{
     FIRST, Placeholder, PlaceholderDetails, PlaceholderPod,
 };
 use crate::systems::coschedule::kinds::task_run::TaskRun;
-use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::coschedule::pod_plan::{Added, PodPlan};
 use crate::systems::fit;
 use crate::systems::policy::Policy;
 use crate::view::{Name, Resources, View};
@@ -270,8 +270,14 @@ pub(super) struct State<'v> {
 }
 
 /// Replaces the plan of a template without one.
-static NO_PLAN: PodPlan =
-    PodPlan { only: None, avoid: Vec::new(), held: false, claims: Vec::new(), room: None };
+static NO_PLAN: PodPlan = PodPlan {
+    only: None,
+    avoid: Vec::new(),
+    held: false,
+    claims: Vec::new(),
+    room: None,
+    added: Added::NONE,
+};
 
 impl<'v> State<'v> {
     /// Returns the state of a placeholder; `None` if its details are not known.

@@ -32,9 +32,18 @@ impl<'v> Decider<'_, 'v> {
 
     /// Changes the template to this plan, held to the members if it should be; `None` if it is so already.
     pub(super) fn rewrite_to(&self, plan: PodPlan) -> Option<Next> {
-        let new = PodPlan { held: self.state.should_be_held(), ..plan };
+        let desired = self.state.desired?;
+        let added = desired.added.as_ref().unwrap_or(&plan.added).clone();
+        let new = PodPlan { held: self.state.should_be_held(), added, ..plan };
         let is_new = self.state.placeholder.plan.as_deref() != Some(&new);
-        (is_new && self.state.desired.is_some()).then_some(Next::Rewrite(new))
+        is_new.then_some(Next::Rewrite(new))
+    }
+
+    /// Changes the template if others have added other node requirements to the members by now.
+    pub(super) fn follow_members(&self) -> Option<Next> {
+        let plan = self.state.plan();
+        let added = self.state.desired?.added.as_ref()?;
+        (*added != plan.added).then(|| self.rewrite_to(plan.clone()))?
     }
 
     /// Writes a plan into a template without one, and restores a missing hold.

@@ -4,6 +4,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Decider, Next, Step};
 use crate::policy::Repair;
+use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::{FAILED, MISSING_SINCE};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::kinds::unschedulable::Unschedulable;
@@ -105,7 +106,11 @@ impl<'v> Decider<'_, 'v> {
     /// The placeholder's pod has no node.
     pub(super) fn without_node(&mut self, pod: &PlaceholderPod) -> Next {
         let state = self.state;
-        if let Some(next) = self.fit_room(pod) {
+        // What others add when they release a member decides where it may be.
+        if family::held_by(state.name, self.facts.view).is_some() {
+            return Next::Nothing;
+        }
+        if let Some(next) = self.follow_members().or_else(|| self.fit_room(pod)) {
             return next;
         }
         if pod.plan != state.placeholder.plan {

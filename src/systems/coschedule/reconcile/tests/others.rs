@@ -70,6 +70,32 @@ fn the_labels_that_others_have_added_for_a_task_do_not_bind_the_next_one() {
     world.settle(LONG).expect("run:n1 b:n1");
 }
 
+/// The usual order of pools: the first has no taint, the second has one.
+#[test]
+fn the_tolerations_that_others_have_added_are_those_of_the_placeholder() {
+    let mut world = pools();
+    held(&mut world, "a", "run");
+    admit(&mut world, "a", "one");
+    world.settle(SOON).expect("run:n1 a:n1").finish("a");
+    held(&mut world, "b", "run");
+    admit(&mut world, "b", "two");
+    world.settle(LONG).expect("run:n2 b:n2");
+}
+
+/// A pool may have quota and no nodes. Kueue then takes the pod back, and admits another one elsewhere.
+#[test]
+fn a_placeholder_without_a_node_follows_what_others_add() {
+    let mut world = pools();
+    held(&mut world, "a", "run");
+    admit(&mut world, "a", "three");
+    world.settle(LONG).expect("run: a:").remove("Pod", "a");
+    world.settle(LONG).expect("run:");
+    held(&mut world, "b", "run");
+    world.settle(LONG).expect("run: b:");
+    admit(&mut world, "b", "two");
+    world.settle(SOON).expect("run:n2 b:n2");
+}
+
 #[test]
 fn a_group_that_gates_of_others_hold_delays_no_other() {
     let mut world = pools();
