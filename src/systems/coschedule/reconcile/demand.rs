@@ -25,7 +25,7 @@ impl<'v> Demand<'v> {
     pub(super) fn of(state: &State<'v>, waiting: impl Iterator<Item = &'v MemberDetails>) -> Self {
         let State { name, placeholder, details, view, .. } = state;
         let added = state.desired.and_then(|desired| desired.added.as_ref());
-        let added = added.unwrap_or(&state.plan().added);
+        let added = added.unwrap_or_else(|| &state.plan().added);
         let selector = details.node_selector.iter().chain(&added.labels);
         let mounted: Vec<Name> = placeholder.mounted(name).collect();
         // Its members get the room that it reserves.
