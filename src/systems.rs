@@ -102,7 +102,7 @@ impl Traces {
 /// The systems without whose changes pods may be admitted while no controller leads.
 pub(crate) const WITH_CONTROLLER: &[&str] = &[coschedule::NAME];
 
-/// Whether a pod without any of the systems' keys may need a decision, by its labels and owners alone.
+/// Returns true if a pod without any of the systems' keys may need a decision, by its labels and owners alone.
 pub(crate) fn may_concern(metadata: &ObjectMeta) -> bool {
     label(metadata, streams::keys::JOB).is_some() || find_pod_owner(metadata).is_some()
 }

@@ -84,7 +84,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Whether it is a pod that was placed before, and has neither labels nor a controller.
+    /// Returns true for a pod that was placed before, and has neither labels nor a controller.
     pub(super) fn may_be_copy(&self) -> bool {
         let Self::Pod(pod) = self else { return false };
         let has_labels = pod.metadata.labels.as_ref().is_some_and(|of| of.iter().next().is_some());

@@ -72,7 +72,7 @@ impl<'d> Planned<'d> {
         self.unplayed.as_ref().is_some_and(|path| path.is_empty() || !is_answered)
     }
 
-    /// Whether it is an object of stowplan's own that can be served, perhaps with a warning.
+    /// Returns true for an object of stowplan's own that can be served, perhaps with a warning.
     fn is_accepted(&self) -> bool {
         let is_own = |of: &Resource| of.kind == self.item.kind && of.group == self.item.group();
         match &self.decision {

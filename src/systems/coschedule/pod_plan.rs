@@ -1,8 +1,9 @@
 //! The plan of a placeholder's pod: the node that it must be on and those that it had better not be on, whether
-//! it is held to its members, the claims that it mounts, and the room that it reserves while it has no node.
+//! it is held to its members, the claims that it mounts, the room that it reserves while it has no node, and
+//! what others have added to its members.
 //!
 //! The plan is recorded as JSON in an annotation of the pod template, so that the StatefulSet and its
-//! pod both have it. Affinity and volumes are written from it and never read back: the pod is outdated
+//! pod both have it. Affinity, tolerations and volumes are written from it and never read back: the pod is outdated
 //! if its plan differs from its template's. Users can edit the annotation. If it is missing or
 //! malformed, the template is written again.
 
@@ -48,7 +49,7 @@ pub(crate) struct PodPlan {
     /// there. All zero: it cannot, because a quota leaves no room or the node does not release it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Resources>,
-    /// What others have added to the pods of its run.
+    /// The node requirements that others have added to the pods of its run.
     #[serde(default, skip_serializing_if = "Added::is_empty")]
     pub added: Added,
 }

@@ -12,7 +12,7 @@ use crate::systems::check::installation::{Findings, Item};
 #[derive(Debug)]
 pub(super) struct Trial {
     pub(super) namespace: String,
-    /// Whether the pod is one that a system always changes, and not one that the webhook warns about.
+    /// True if the pod is one that a system always changes, and not one that the webhook warns about.
     pub(super) expects_patch: bool,
     pub(super) annotations: &'static [(&'static str, &'static str)],
     pub(super) answer: Answer,

@@ -172,7 +172,7 @@ pub(crate) struct PlaceholderPod {
     pub scheduled_since: Option<Timestamp>,
     /// Set while the scheduler finds no node for it.
     pub unschedulable: Option<Unschedulable>,
-    /// Whether a scheduling gate holds it: one of others, because stowplan sets none.
+    /// True if a scheduling gate holds it: one of others, because stowplan sets none.
     pub is_gated: bool,
     /// Its plan; `None` if that is missing or invalid.
     pub plan: Option<Box<PodPlan>>,

@@ -58,7 +58,7 @@ struct Run<'v> {
 #[derive(Clone, Debug)]
 pub(super) struct Desired<'s> {
     pub(super) blueprint: Blueprint<'s>,
-    /// What others have added to its members; `None`: they hold all of them, or there is none.
+    /// The node requirements that others have added to its members; `None`: they hold all of them, or there is none.
     pub(super) added: Option<Added>,
     /// Whether it should be created now if it does not exist.
     pub(super) is_due: bool,

@@ -48,7 +48,7 @@ pub(crate) struct Workload {
     pub hostname: Option<Box<str>>,
     /// The name of the Service of its pods' hostnames, if the template or the StatefulSet has one.
     pub subdomain: Option<Box<str>>,
-    /// Whether it is of a JobSet, which makes that Service itself.
+    /// True if it is of a JobSet, which makes that Service itself.
     pub is_of_job_set: bool,
     /// The name of the container that runs `mpirun` or the ssh server.
     pub container: Box<str>,

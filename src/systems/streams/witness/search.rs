@@ -31,7 +31,7 @@ pub(super) fn search(model: &Model<'_>, budget: &mut Budget) -> Result<Option<Fo
     }
 }
 
-/// Why a search, or a step of it, ends without a result.
+/// The reason why a search, or a step of it, ends without a result.
 enum Stop {
     /// The units cannot be placed so; the unit has no spot left, if it is one.
     Failure(Option<usize>),

@@ -133,7 +133,7 @@ pub(crate) struct Frame<'f, 'v> {
     explicit: BTreeSet<&'v str>,
 }
 
-/// What the frame knows of a class.
+/// The nodes of a class, as the frame knows them.
 #[derive(Debug)]
 struct Framed<'f, 'v> {
     nodes: Nodes<'v>,

@@ -36,7 +36,7 @@ pub(super) struct NodeState<'v> {
 }
 
 impl<'v> NodeState<'v> {
-    /// Whether the pool has it and marks its nodes.
+    /// True if the pool has it and marks its nodes.
     pub(super) fn is_claimed_by(&self, pool: &Pool<'_>) -> bool {
         self.claims.iter().any(|(name, _)| *name == pool.name)
     }
