@@ -39,8 +39,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use crate::policy::Period;
-use crate::text::escape;
+use stowplan_core::policy::Period;
+use stowplan_core::text::escape;
 
 /// The exit code if the arguments or the input cannot be used.
 const UNUSABLE: u8 = 2;

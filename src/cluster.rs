@@ -28,15 +28,15 @@ use tokio::sync::watch;
 use tokio::time::Duration;
 use tracing::{debug, info, warn};
 
-use crate::systems::{self, TableVisitor};
 use crate::telemetry::{KindLabels, Metrics};
-use crate::view::table::{ApiObject, ApiType as _, Definition, Watch};
-use crate::view::{Kind, Name, Object, Scope, Table, TableType, View};
 pub(crate) use clock::Clock;
 pub(crate) use named::watch_named;
 pub(crate) use pods::PodChange;
 use pods::{PodObserver, notify};
 pub(crate) use presence::{Presence, is_held};
+use stowplan_core::systems::{self, TableVisitor};
+use stowplan_core::view::table::{ApiObject, ApiType as _, Definition, Watch};
+use stowplan_core::view::{Kind, Name, Object, Scope, Table, TableType, View};
 
 /// The View of a cluster and the state of its watches.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl TableVisitor for Start<'_> {
                 <T::Object as kube::Resource>::DynamicType::of(&T::KIND.resource.api_resource());
             match T::KIND.definition {
                 Definition::BuiltIn => {
-                    let is_of_pods = T::KIND.resource == crate::view::resource::POD;
+                    let is_of_pods = T::KIND.resource == stowplan_core::view::resource::POD;
                     let observer = if is_of_pods { self.observer.take() } else { None };
                     let events = watcher(Api::<T::Object>::all_with(client, &types), config);
                     tasks.spawn(store, cluster.follow(events, feed, observer, Feed::read));

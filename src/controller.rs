@@ -1,7 +1,7 @@
 //! The controller: changes the cluster as the plan says.
 //!
 //! One of several processes leads at a time ([`lease`]). The leader makes a plan
-//! ([`systems::plan`](fn@crate::systems::plan), a pure function) whenever the View or the policy
+//! ([`systems::plan`](fn@stowplan_core::systems::plan), a pure function) whenever the View or the policy
 //! changes or the previous plan asked to be rechecked. [`act`] carries the plan out, and [`events`]
 //! records the results for users. All state is in the cluster: the next leader makes the same plan
 //! from it. Beside that, the leader keeps the webhook's certificate ([`certificates`]).
@@ -28,14 +28,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::cluster::{Clock, Cluster};
-use crate::systems::plan::Plan;
-use crate::systems::policy::Policy;
 use crate::telemetry::Metrics;
-use crate::view::View;
 use act::Executor;
 use certificates::Keeper;
 use events::Events;
 use lease::Leadership;
+use stowplan_core::systems::plan::Plan;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::View;
 
 /// Makes a plan. The caller holds the View's lock, so the function must be quick, and its result must
 /// be that of a pure one.
@@ -232,10 +232,10 @@ mod tests {
 
     use super::*;
     use crate::controller::fake::{Api, Objects, Reply, node};
-    use crate::systems;
-    use crate::systems::plan::{Action, Target, Write};
-    use crate::view::resource::NODE;
-    use crate::view::{Name, Object};
+    use stowplan_core::systems;
+    use stowplan_core::systems::plan::{Action, Target, Write};
+    use stowplan_core::view::resource::NODE;
+    use stowplan_core::view::{Name, Object};
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -27,9 +27,9 @@ pub(crate) use throttle::Throttle;
 pub struct RequestLabels {
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `other`.
     pub operation: &'static str,
-    /// [`Decision::outcome`](crate::admission::Decision::outcome).
+    /// [`Decision::outcome`](stowplan_core::admission::Decision::outcome).
     pub outcome: &'static str,
-    /// [`Decision::reason`](crate::admission::Decision::reason).
+    /// [`Decision::reason`](stowplan_core::admission::Decision::reason).
     pub reason: &'static str,
 }
 

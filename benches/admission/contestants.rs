@@ -15,8 +15,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use stowplan::testing::admission::{Review, answer, decide};
-use stowplan::testing::systems::policy::Policy;
+use stowplan_core::admission::{Review, answer, decide};
+use stowplan_core::systems::policy::Policy;
 
 use crate::callgrind::Counter;
 use crate::client::Trust;

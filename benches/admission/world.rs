@@ -3,11 +3,11 @@
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
-use stowplan::testing::api;
-use stowplan::testing::systems::coschedule::keys;
-use stowplan::testing::systems::coschedule::kinds::pipeline_run::claim_name;
-use stowplan::testing::systems::streams::kinds::streams_pod::{COLOCATION_PREFIX, JOB};
-use stowplan::testing::view::{Object, Scope, View};
+use stowplan_core::api;
+use stowplan_core::systems::coschedule::keys;
+use stowplan_core::systems::coschedule::kinds::pipeline_run::claim_name;
+use stowplan_core::systems::streams::kinds::streams_pod::{COLOCATION_PREFIX, JOB};
+use stowplan_core::view::{Object, Scope, View};
 
 use crate::objects::read;
 

@@ -4,12 +4,12 @@
 use anyhow::{Context as _, ensure};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-use stowplan::testing::admission::{Decision, Review, answer, decide};
-use stowplan::testing::systems;
-use stowplan::testing::systems::coschedule::kinds::pipeline_run::claim_name;
-use stowplan::testing::systems::plan::{Plan, Write};
-use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::{Object, Scope, View};
+use stowplan_core::admission::{Decision, Review, answer, decide};
+use stowplan_core::systems;
+use stowplan_core::systems::coschedule::kinds::pipeline_run::claim_name;
+use stowplan_core::systems::plan::{Plan, Write};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::{Object, Scope, View};
 
 use super::answers;
 

@@ -17,10 +17,10 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use stowplan::testing::api::condition::{READY, Status, find};
-use stowplan::testing::systems::streams::api::HostPool;
-use stowplan::testing::systems::streams::api::host_pool::{Exclusivity, MemberState};
-use stowplan::testing::systems::streams::kinds::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+use stowplan_core::api::condition::{READY, Status, find};
+use stowplan_core::systems::streams::api::HostPool;
+use stowplan_core::systems::streams::api::host_pool::{Exclusivity, MemberState};
+use stowplan_core::systems::streams::kinds::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 use tokio::time::{Instant, sleep};
 

@@ -5,9 +5,9 @@ use std::hint::black_box;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
-use stowplan::testing::admission::validate::validate;
-use stowplan::testing::admission::{Decision, Review};
-use stowplan::testing::systems::plan::Write;
+use stowplan_core::admission::validate::validate;
+use stowplan_core::admission::{Decision, Review};
+use stowplan_core::systems::plan::Write;
 
 use crate::answers;
 use crate::objects::{Scene, node};

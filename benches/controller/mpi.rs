@@ -2,7 +2,7 @@
 
 use anyhow::{bail, ensure};
 use serde_json::{Value, json};
-use stowplan::testing::systems::plan::Write;
+use stowplan_core::systems::plan::Write;
 
 use crate::objects::Scene;
 

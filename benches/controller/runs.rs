@@ -2,7 +2,7 @@
 
 use anyhow::{bail, ensure};
 use k8s_openapi::jiff::SignedDuration;
-use stowplan::testing::systems::plan::Write;
+use stowplan_core::systems::plan::Write;
 
 use crate::objects::{Extent, Scene, State, TASKS, World};
 

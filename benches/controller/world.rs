@@ -3,12 +3,10 @@
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-use stowplan::testing::api;
-use stowplan::testing::simulation::{CONTROLLER, CONTROLLER_ALONE, Event, Id, Simulation};
-use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::systems::streams::kinds::host_pool::{
-    EXCLUSIVE_TAINT, POOL_LABEL_PREFIX, hash,
-};
+use stowplan_core::api;
+use stowplan_core::simulation::{CONTROLLER, CONTROLLER_ALONE, Event, Id, Simulation};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::systems::streams::kinds::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX, hash};
 
 use crate::objects::{Scene, node};
 

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
-use stowplan::testing::systems::coschedule::keys::{MEMBER, PLACEHOLDER};
+use stowplan_core::systems::coschedule::keys::{MEMBER, PLACEHOLDER};
 use testbed::control_plane::NodeSpec;
 use tokio::time::{Instant, sleep};
 

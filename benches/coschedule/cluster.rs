@@ -15,7 +15,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use stowplan::testing::systems::coschedule::keys::{GATE, GROUP};
+use stowplan_core::systems::coschedule::keys::{GATE, GROUP};
 use testbed::control_plane::{NodeSpec, Options};
 use testbed::tekton;
 use testbed::wait::{Seen, until};

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
-use stowplan::testing::systems::coschedule::keys::{GROUP, PLACEHOLDER};
+use stowplan_core::systems::coschedule::keys::{GROUP, PLACEHOLDER};
 use testbed::control_plane::NodeSpec;
 use tokio::time::sleep;
 

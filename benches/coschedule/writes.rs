@@ -12,7 +12,7 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams,
 };
 use serde_json::json;
-use stowplan::testing::systems::coschedule::keys::PLACEHOLDER;
+use stowplan_core::systems::coschedule::keys::PLACEHOLDER;
 use testbed::proxy::Call;
 use testbed::tekton::{self, DURATION, Ended, Tekton};
 use testbed::volumes::{IMMEDIATE, Volumes};

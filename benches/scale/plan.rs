@@ -4,8 +4,8 @@
 use std::hint::black_box;
 
 use anyhow::ensure;
-use stowplan::testing::simulation::Planner;
-use stowplan::testing::systems::{self, RECONCILERS};
+use stowplan_core::simulation::Planner;
+use stowplan_core::systems::{self, RECONCILERS};
 
 use crate::objects::{Extent, Scene, State, World};
 use crate::table::{Table, growth, median_time, tenths};

@@ -16,7 +16,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use stowplan::testing::systems::coschedule::keys::PLACEHOLDER;
+use stowplan_core::systems::coschedule::keys::PLACEHOLDER;
 use testbed::control_plane::Options;
 use testbed::proxy::Call;
 use testbed::wait::{Seen, until};

@@ -12,14 +12,14 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use stowplan::testing::admission::{
+use stowplan_core::admission::{
     Admission, Decision, ParseError, Pass, Refusal, Review, answer, decide,
 };
-use stowplan::testing::placement::claim::CLASS_ANNOTATION;
-use stowplan::testing::placement::reason::Warning;
-use stowplan::testing::placement::record;
-use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::View;
+use stowplan_core::placement::claim::CLASS_ANNOTATION;
+use stowplan_core::placement::reason::Warning;
+use stowplan_core::placement::record;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::View;
 
 /// The longest message or error, in characters.
 const MAX_MESSAGE: usize = 2048;

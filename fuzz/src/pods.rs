@@ -1,8 +1,8 @@
 //! The cluster in which the targets decide, and the pods that carry what is fuzzed.
 
 use serde_json::{Value, json};
-use stowplan::testing::systems;
-use stowplan::testing::view::View;
+use stowplan_core::systems;
+use stowplan_core::view::View;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";

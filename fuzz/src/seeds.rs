@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use stowplan::testing::placement::record;
+use stowplan_core::placement::record;
 
 use self::shared::Shared;
 use crate::{CLAIMS, PODS, pods, review_of};

@@ -11,14 +11,11 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-// The readers name them as `crate::…`.
-use stowplan::testing::{systems, view};
+use stowplan_core::systems;
 
 #[expect(dead_code, reason = "the readers of documents alone are wanted")]
 #[path = "../../src/cli/input.rs"]
 mod input;
-#[path = "../../src/text.rs"]
-mod text;
 #[path = "../../src/cli/yaml.rs"]
 mod yaml;
 

@@ -29,10 +29,10 @@ use super::page::Painter;
 use super::plan::settle;
 use super::progress::Progress;
 use super::{input, parse_duration, print_notice};
-use crate::systems::DIAGNOSTICS;
-use crate::systems::check::{CheckedKind, Cluster, Context, Diagnosis, PodChecks};
-use crate::systems::policy::Policy;
-use crate::view::Name;
+use stowplan_core::systems::DIAGNOSTICS;
+use stowplan_core::systems::check::{CheckedKind, Cluster, Context, Diagnosis, PodChecks};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::Name;
 use workload::{WORKLOADS, Workload};
 
 /// The exit code if there is an obstacle.

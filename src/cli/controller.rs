@@ -24,11 +24,11 @@ use crate::controller::report::Report;
 use crate::controller::{Controller, Planner};
 use crate::server::admin::{self, Health};
 use crate::server::{self, Stop};
-use crate::systems::idle::Idle;
-use crate::systems::plan::Event;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::{self, Filter, Format};
 use crate::tls::authority::Terms;
+use stowplan_core::systems::idle::Idle;
+use stowplan_core::systems::plan::Event;
 
 /// How often a process that does not lead decides pods that were admitted without the webhook.
 const DECIDE_INTERVAL: Duration = Duration::from_secs(2);

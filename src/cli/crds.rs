@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::yaml;
-use crate::systems;
+use stowplan_core::systems;
 
 /// The arguments of `stowplan crds`.
 #[derive(Args, Debug)]

@@ -21,11 +21,11 @@ use serde_json::Value;
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 
 use super::yaml;
-use crate::systems;
-use crate::systems::policy::Policy;
-use crate::view::View;
 pub(super) use names::Generator;
 pub(super) use problems::Problems;
+use stowplan_core::systems;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::View;
 use strict::Strict;
 
 /// The longest file that is read, in bytes.

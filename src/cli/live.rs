@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use super::block_on;
 use super::progress::Progress;
-use crate::systems;
-use crate::systems::check::Cluster;
-use crate::systems::policy::Policy;
-use crate::view::resource::NODE;
-use crate::view::{Object, Scope, View};
 pub(super) use access::{Access, parse_namespace};
 use lists::{LeaseState, Lists, WITHOUT_NODES};
+use stowplan_core::systems;
+use stowplan_core::systems::check::Cluster;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::resource::NODE;
+use stowplan_core::view::{Object, Scope, View};
 
 /// The cluster, for `plan`.
 pub(super) struct Live {

@@ -29,11 +29,11 @@ use super::page::Painter;
 use super::plan::settle;
 use super::print_notice;
 use super::progress::Progress;
-use crate::systems;
-use crate::systems::check::{Cluster, Context};
-use crate::systems::map::Map;
-use crate::systems::policy::Policy;
-use crate::view::resource::NODE;
+use stowplan_core::systems;
+use stowplan_core::systems::check::{Cluster, Context};
+use stowplan_core::systems::map::Map;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::resource::NODE;
 
 /// The columns of the text form where standard output is no terminal.
 const COLUMNS: usize = 100;

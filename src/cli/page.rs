@@ -9,7 +9,7 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 
 use super::escape_for_terminal;
-use crate::systems::check::words::{LISTED, some};
+use stowplan_core::systems::check::words::{LISTED, some};
 
 /// The name of an object, or a title.
 pub(super) const TITLE: Style = Style::new().bold();

@@ -2,7 +2,7 @@
 //!
 //! Each object is processed as in a cluster: the pod that its controller would create is built, a
 //! review of that pod, and the decision on the review comes from the same
-//! [`decide`](crate::admission::decide) as in the webhook.
+//! [`decide`](stowplan_core::admission::decide) as in the webhook.
 
 mod definition;
 mod patch;
@@ -21,12 +21,12 @@ use super::live::{self, Access, parse_namespace};
 use super::page::Painter;
 use super::report::{self, Planned};
 use super::{print_notice, yaml};
-use crate::admission::Decision;
-use crate::systems::find_wholes;
-use crate::systems::preview::{NO_CLUSTER, Whole};
 use patch::apply_patches;
 use planner::Planner;
 use settle::Stage;
+use stowplan_core::admission::Decision;
+use stowplan_core::systems::find_wholes;
+use stowplan_core::systems::preview::{NO_CLUSTER, Whole};
 
 /// The exit code if something is refused.
 const REFUSED: u8 = 1;

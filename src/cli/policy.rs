@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::input;
-use crate::systems::policy::Policy;
+use stowplan_core::systems::policy::Policy;
 
 /// The arguments of `stowplan policy`.
 #[derive(Args, Debug)]

@@ -24,12 +24,12 @@ use tracing::{error, info, warn};
 use super::input;
 use super::process::POLL_INTERVAL;
 use crate::cluster::watch_named;
-use crate::kubernetes::{OTHER_DENIAL, is_missing_right};
-use crate::names::fingerprint;
 use crate::server::admin::status::PolicyStatus;
-use crate::systems::policy::Policy;
 use crate::telemetry::log::Filter;
 use crate::telemetry::{KindLabels, Metrics};
+use stowplan_core::kubernetes::{OTHER_DENIAL, is_missing_right};
+use stowplan_core::names::fingerprint;
+use stowplan_core::systems::policy::Policy;
 
 /// The key of the ConfigMap that has the policy.
 pub(in crate::cli) const KEY: &str = "policy.yaml";

@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 
 use super::input::Item;
 use super::page::{BAD, DOUBT, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names, mask};
-use crate::admission::{Decision, Pass, Refusal};
-use crate::placement::reason::{Finding, Warning};
-use crate::systems::VALIDATIONS;
-use crate::systems::check::words::counted;
-use crate::systems::exclusion::IGNORE;
-use crate::systems::preview::{Preview, Whole};
-use crate::view::resource::Resource;
+use stowplan_core::admission::{Decision, Pass, Refusal};
+use stowplan_core::placement::reason::{Finding, Warning};
+use stowplan_core::systems::VALIDATIONS;
+use stowplan_core::systems::check::words::counted;
+use stowplan_core::systems::exclusion::IGNORE;
+use stowplan_core::systems::preview::{Preview, Whole};
+use stowplan_core::view::resource::Resource;
 
 /// An object and the decision on its pods.
 pub(super) struct Planned<'d> {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 
 use super::input;
-use crate::admission::{Review, answer, decide, validate};
+use stowplan_core::admission::{Review, answer, decide, validate};
 
 /// The longest review that is read, in bytes: two objects of the largest size that the API server
 /// accepts (`object` and `oldObject`), and the fields around them.

@@ -35,9 +35,9 @@ use super::live::{Access, parse_namespace};
 use super::{block_on, print_notice};
 use crate::controller::certificates::secrets::Role;
 use crate::controller::lease;
-use crate::systems::SYSTEMS;
-use crate::systems::check::words::counted;
-use crate::systems::plan::operation::{remove, replace, test};
+use stowplan_core::systems::SYSTEMS;
+use stowplan_core::systems::check::words::counted;
+use stowplan_core::systems::plan::operation::{remove, replace, test};
 
 /// The number of objects in one page of a list.
 const PAGE: u32 = 500;
@@ -531,7 +531,7 @@ fn split(list: &Value, is_own: impl Fn(&Value) -> bool) -> (Vec<Value>, Vec<Valu
 
 /// Reports the objects that stay on purpose: users have written them.
 async fn report_kept(client: &Client) {
-    for definition in crate::systems::definitions() {
+    for definition in stowplan_core::systems::definitions() {
         let names = &definition.spec.names;
         let (group, version) = (&*definition.spec.group, &*definition.spec.versions[0].name);
         let kind = ApiResource {

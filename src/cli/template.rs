@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::input::names::name;
 use super::input::{Item, describe};
-use crate::placement::reason::Warning;
-use crate::systems::exclusion::IGNORE;
-use crate::systems::vocabulary::find_system;
+use stowplan_core::placement::reason::Warning;
+use stowplan_core::systems::exclusion::IGNORE;
+use stowplan_core::systems::vocabulary::find_system;
 
 /// Used for a uid that the API server has not assigned yet.
 const NO_UID: &str = "00000000-0000-0000-0000-000000000000";

@@ -26,11 +26,11 @@ use crate::server::admin::{self, Health};
 use crate::server::limits::Limits;
 use crate::server::service::Service;
 use crate::server::{self, Stop};
-use crate::systems::policy::Policy;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::{self, Filter, Format};
 use crate::tls::{self, SecretContent};
-use crate::view::resources;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::resources;
 
 /// The arguments of `stowplan webhook`.
 #[derive(Args, Debug)]

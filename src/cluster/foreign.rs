@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use tracing::info;
 
 use super::{Cluster, Feed, Reported};
-use crate::view::table::{ApiObject, ApiType as _};
+use stowplan_core::view::table::{ApiObject, ApiType as _};
 
 /// The time between two requests for a kind that is not served.
 const ASK_AGAIN: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use std::any::Any;
 use k8s_openapi::api::core::v1 as core;
 use kube::runtime::watcher::Event;
 
-use crate::view::{Kind, Name};
+use stowplan_core::view::{Kind, Name};
 
 /// A change that the watch of all pods reports, before the pod is projected.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::Cluster;
-use crate::view::ControllerState;
+use stowplan_core::view::ControllerState;
 
 /// The controller counts as running if its Lease was renewed within this time. Longer than a change
 /// of leaders, and than a rollout.

@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::telemetry::Metrics;
-use crate::view::Nodes;
+use stowplan_core::view::Nodes;
 
 fn node(name: &str) -> Node {
     serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()

@@ -48,12 +48,12 @@ use tokio::time::{Instant, sleep_until};
 use super::events::Events;
 use super::lease::Leadership;
 use crate::cluster::Cluster;
-use crate::systems::plan::{Action, Target, Write};
 use crate::telemetry::Metrics;
 use answer::Outcome;
 use creations::Creations;
 use pause::{Pause, Trouble};
 use reports::Reports;
+use stowplan_core::systems::plan::{Action, Target, Write};
 use turns::Turns;
 use writer::{Round, Writer};
 

@@ -39,12 +39,12 @@ use super::causes;
 use super::events::Events;
 use super::lease::{Leadership, WRITE_TIMEOUT};
 use crate::cluster::Clock;
-use crate::systems::plan::Event;
-use crate::systems::plan::operation::{add, test};
 use crate::telemetry::{KindLabels, Metrics, shown};
 use crate::tls::authority::{self, Id, State, Step, Terms};
 use crate::tls::issue::{self, Certificates, KnownCa, ServiceNames};
 use secrets::Role;
+use stowplan_core::systems::plan::Event;
+use stowplan_core::systems::plan::operation::{add, test};
 
 /// The longest time between two looks; a change is reported by a watch.
 const LONGEST: Duration = Duration::from_secs(10 * 60);

@@ -16,8 +16,8 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::problem;
-use crate::systems::plan;
 use crate::telemetry::{Metrics, shown};
+use stowplan_core::systems::plan;
 
 /// The name of the reporting controller in events.
 const CONTROLLER: &str = "stowplan";

@@ -24,18 +24,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::admission::stored::{Lack, find_lack};
 use crate::cluster::PodChange;
-use crate::kubernetes::{controller, is_created_again};
-use crate::placement::record;
-use crate::policy::Repair;
-use crate::systems::plan::{Action, Event, Plan, Target, Write};
-use crate::systems::policy::Policy;
-use crate::systems::vocabulary::{Meaning, meaning};
-use crate::systems::{PodOwner, WITH_CONTROLLER, find_pod_owner, may_concern};
-use crate::view::resource::POD;
-use crate::view::{Identity, Name, View};
 use rounds::Rounds;
+use stowplan_core::admission::stored::{Lack, find_lack};
+use stowplan_core::kubernetes::{controller, is_created_again};
+use stowplan_core::placement::record;
+use stowplan_core::policy::Repair;
+use stowplan_core::systems::plan::{Action, Event, Plan, Target, Write};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::systems::vocabulary::{Meaning, meaning};
+use stowplan_core::systems::{PodOwner, WITH_CONTROLLER, find_pod_owner, may_concern};
+use stowplan_core::view::resource::POD;
+use stowplan_core::view::{Identity, Name, View};
 
 /// The end of the event on a pod whose owner's pods never reach the webhook.
 const GIVEN_UP: &str = "recreating its owner's pods did not help: see why the webhook does not get \

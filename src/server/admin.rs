@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     fn cluster() -> Arc<Cluster> {
-        Arc::new(Cluster::fixed(crate::systems::view(), Arc::default()))
+        Arc::new(Cluster::fixed(stowplan_core::systems::view(), Arc::default()))
     }
 
     #[test]

@@ -7,7 +7,7 @@ use hyper::{Response, StatusCode};
 
 use super::limits::MAX_BODY;
 use super::service::{PATH, VALIDATE};
-use crate::admission::ParseError;
+use stowplan_core::admission::ParseError;
 
 /// Why a request is answered without a decision.
 #[derive(Debug)]

@@ -22,12 +22,12 @@ pub use super::activity::Client;
 use super::bodies::{LargeBodies, Turn};
 use super::failure::Failure;
 use super::limits::{Limits, MAX_BODY};
-use crate::admission::validate::validate;
-use crate::admission::{Decision, ParseError, Review, answer, decide};
 use crate::cluster::Cluster;
-use crate::systems::policy::Policy;
 use crate::telemetry::{Metrics, Throttle, shown};
-use crate::view::View;
+use stowplan_core::admission::validate::validate;
+use stowplan_core::admission::{Decision, ParseError, Review, answer, decide};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::View;
 
 /// The path to which the API server sends pods and claims.
 pub const PATH: &str = "/mutate";

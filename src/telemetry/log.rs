@@ -31,7 +31,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, reload};
 
 use super::Metrics;
-use crate::text::misleads;
+use stowplan_core::text::misleads;
 
 /// The environment variable that filters logs, for example `info` or `stowplan=debug`.
 pub(crate) const LOG_VARIABLE: &str = "STOWPLAN_LOG";

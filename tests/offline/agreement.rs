@@ -8,11 +8,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
-use stowplan::testing::admission::validate::validate;
-use stowplan::testing::admission::{Decision, Review};
-use stowplan::testing::systems;
-use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::View;
+use stowplan_core::admission::validate::validate;
+use stowplan_core::admission::{Decision, Review};
+use stowplan_core::systems;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::View;
 
 use cases::{made_claim, mistyped, pod_of_task_run, run, task_run, tekton, template_of};
 

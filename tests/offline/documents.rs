@@ -95,7 +95,7 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_test_of_the_table_of_faults_exists() {
-    let tests = texts(&["tests", "testbed/tests", "src"], "rs");
+    let tests = texts(&["tests", "testbed/tests", "core/src", "src"], "rs");
     let page = read("docs/reliability.md");
     // The last column: names in backticks, and nothing else but commas.
     let rows = page.lines().filter(|line| line.starts_with("| "));
@@ -109,7 +109,7 @@ fn every_test_of_the_table_of_faults_exists() {
 
 #[test]
 fn every_event_and_condition_that_is_listed_exists() {
-    let sources = texts(&["src"], "rs");
+    let sources = texts(&["core/src", "src"], "rs");
     let mut seen = 0;
     for (page, heading) in [
         ("docs/messages.md", "## Events"),
@@ -142,7 +142,7 @@ fn every_event_and_condition_that_is_listed_exists() {
 fn every_message_of_the_questions_is_one_of_stowplan() {
     // A long message is folded.
     let folded = texts(&["fixtures"], "yaml").split_whitespace().collect::<Vec<_>>().join(" ");
-    let messages = folded.replace("\\\"", "\"") + &texts(&["src"], "rs");
+    let messages = folded.replace("\\\"", "\"") + &texts(&["core/src", "src"], "rs");
     let page = read("docs/faq.md");
     let quotes: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("> ")).collect();
     assert!(!quotes.is_empty());
@@ -154,7 +154,7 @@ fn every_message_of_the_questions_is_one_of_stowplan() {
 /// The annotations, labels and fields that users of SPL are told to write, and those of the glossary.
 #[test]
 fn every_key_and_field_of_spl_and_the_glossary_exists() {
-    let sources = texts(&["src"], "rs");
+    let sources = texts(&["core/src", "src"], "rs");
     let definitions = run("crds", "").stdout;
     let mut seen = 0;
     for page in ["docs/spl.md", "docs/glossary.md"] {

@@ -21,12 +21,13 @@ use crate::pods::{Kind, keeps, patch_of, patched, view_of, with_unknown_fields};
 use case::{Case, Expectation, RECORDED, Suite};
 use serde_json::{Value, json};
 use shared::{Shared, entries, name_of};
-use stowplan::testing::admission::{Decision, Pass, Review, decide, decide_creation};
-use stowplan::testing::systems::SYSTEMS;
-use stowplan::testing::systems::coschedule::keys::ASSISTANT;
-use stowplan::testing::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
-use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::{Key, View, resource};
+use stowplan_core::admission::stored::decide_creation;
+use stowplan_core::admission::{Decision, Pass, Review, decide};
+use stowplan_core::systems::SYSTEMS;
+use stowplan_core::systems::coschedule::keys::ASSISTANT;
+use stowplan_core::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::{Key, View, resource};
 
 pub(crate) const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures");
 

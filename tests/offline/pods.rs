@@ -7,10 +7,10 @@ use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use stowplan::testing::admission::{Decision, ParseError, Review, decide};
-use stowplan::testing::systems;
-use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::View;
+use stowplan_core::admission::{Decision, ParseError, Review, decide};
+use stowplan_core::systems;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::View;
 
 /// The record annotation.
 pub(crate) const RECORD: &str = "stowplan.dev/placement";

@@ -24,14 +24,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
-use stowplan::testing::admission::Decision;
-use stowplan::testing::placement::claim::{self as claims, Claim};
-use stowplan::testing::placement::intent::{Change, Intent};
-use stowplan::testing::placement::object::Object;
-use stowplan::testing::placement::reason::Reason;
-use stowplan::testing::systems;
-use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::View;
+use stowplan_core::admission::Decision;
+use stowplan_core::placement::claim::{self as claims, Claim};
+use stowplan_core::placement::intent::{Change, Intent};
+use stowplan_core::placement::object::Object;
+use stowplan_core::placement::reason::Reason;
+use stowplan_core::systems;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::View;
 
 /// The object after the patch; fails if that loses a field, or is no longer valid.
 fn applied(kind: Kind, object: &Value, patch: &[PatchOperation]) -> Result<Value, TestCaseError> {

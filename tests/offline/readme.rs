@@ -4,8 +4,8 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-use stowplan::testing::placement::reason::Reason;
-use stowplan::testing::systems::policy::Policy;
+use stowplan_core::placement::reason::Reason;
+use stowplan_core::systems::policy::Policy;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 
 use crate::chart::helm::Objects;

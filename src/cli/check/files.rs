@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::workload::WORKLOADS;
 use crate::cli::input::{self, Generator, Problems};
 use crate::controller::lease;
-use crate::systems;
-use crate::systems::check::Cluster;
+use stowplan_core::systems;
+use stowplan_core::systems::check::Cluster;
 
 /// The cluster of the objects in `paths`, and the documents of the workloads among them. An object without
 /// a name gets one as from the API server; `complete` may change the document then, before it is read.

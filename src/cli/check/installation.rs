@@ -27,9 +27,9 @@ use crate::cli::live::Access;
 use crate::cli::page::Painter;
 use crate::cli::progress::Progress;
 use crate::cli::{block_on, print, print_notice};
-use crate::systems::check::installation::{Installed, Item, State};
-use crate::systems::{DIAGNOSTICS, Diagnostics};
 use facts::Facts;
+use stowplan_core::systems::check::installation::{Installed, Item, State};
+use stowplan_core::systems::{DIAGNOSTICS, Diagnostics};
 
 /// The exit code if there is a problem.
 const PROBLEM: u8 = 1;

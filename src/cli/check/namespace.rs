@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::checked_kinds;
 use super::workload::{WORKLOADS, namespace_of};
-use crate::kubernetes::{is_finished, label};
-use crate::systems::check::{CheckedKind, Cluster, Context, Diagnosis};
-use crate::systems::exclusion::IGNORE;
-use crate::systems::{SYSTEMS, report_namespace};
-use crate::view::Name;
-use crate::view::resource::{NAMESPACE, POD};
+use stowplan_core::kubernetes::{is_finished, label};
+use stowplan_core::systems::check::{CheckedKind, Cluster, Context, Diagnosis};
+use stowplan_core::systems::exclusion::IGNORE;
+use stowplan_core::systems::{SYSTEMS, report_namespace};
+use stowplan_core::view::Name;
+use stowplan_core::view::resource::{NAMESPACE, POD};
 
 /// The kind of the diagnosis of a namespace.
 pub(super) const KIND: &str = "Namespace";

@@ -1,11 +1,11 @@
 //! Why a node takes no pods of stowplan, and what stowplan has decided about it.
 
-use crate::kubernetes::{is_finished, node_name};
-use crate::systems::DIAGNOSTICS;
-use crate::systems::check::words::{counted, node_remedy};
-use crate::systems::check::{Context, Diagnosis};
-use crate::systems::fit::{self, PodNeeds, Question};
-use crate::view::Name;
+use stowplan_core::kubernetes::{is_finished, node_name};
+use stowplan_core::systems::DIAGNOSTICS;
+use stowplan_core::systems::check::words::{counted, node_remedy};
+use stowplan_core::systems::check::{Context, Diagnosis};
+use stowplan_core::systems::fit::{self, PodNeeds, Question};
+use stowplan_core::view::Name;
 
 /// The names of nodes on the command line.
 pub(super) const NAMES: &[&str] = &["node", "nodes", "no"];

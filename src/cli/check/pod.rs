@@ -5,23 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
 use kube::core::{Selector, SelectorExt as _};
 
-use crate::admission::stored::{Lack, find_lack};
-use crate::kubernetes::{
+use stowplan_core::admission::stored::{Lack, find_lack};
+use stowplan_core::kubernetes::{
     HOSTNAME, affinity, annotation, is_finished, label, node_name, required_anti_terms,
     required_node_terms, required_pod_terms, scheduler_name,
 };
-use crate::placement::affinity::bound_to;
-use crate::placement::reason::Stage;
-use crate::placement::record;
-use crate::systems::check::closed::{Closed, explain};
-use crate::systems::check::cluster::first_obstacle;
-use crate::systems::check::words::{counted, nodes, of_pod, some};
-use crate::systems::check::{Context, Diagnosis, PodChecks, PodReport, gates};
-use crate::systems::exclusion::{Exclusion, IGNORE};
-use crate::systems::fit::{self, Check, Obstacle, PodNeeds, Question};
-use crate::systems::vocabulary::{Meaning, meaning};
-use crate::systems::{DIAGNOSTICS, SYSTEMS};
-use crate::view::{Name, Owner};
+use stowplan_core::placement::affinity::bound_to;
+use stowplan_core::placement::reason::Stage;
+use stowplan_core::placement::record;
+use stowplan_core::systems::check::closed::{Closed, explain};
+use stowplan_core::systems::check::cluster::first_obstacle;
+use stowplan_core::systems::check::words::{counted, nodes, of_pod, some};
+use stowplan_core::systems::check::{Context, Diagnosis, PodChecks, PodReport, gates};
+use stowplan_core::systems::exclusion::{Exclusion, IGNORE};
+use stowplan_core::systems::fit::{self, Check, Obstacle, PodNeeds, Question};
+use stowplan_core::systems::vocabulary::{Meaning, meaning};
+use stowplan_core::systems::{DIAGNOSTICS, SYSTEMS};
+use stowplan_core::view::{Name, Owner};
 
 /// The diagnosis of pods, for the systems.
 pub(super) const CHECKS: PodChecks = PodChecks { diagnose, report_missing_changes };

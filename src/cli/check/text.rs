@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::namespace;
 use crate::cli::page::{BAD, GOOD, Page, Painter, REMEDY, TITLE, collapse, join_names, mask};
-use crate::systems::check::words::{LISTED, counted};
-use crate::systems::check::{Diagnosis, Obstacle};
+use stowplan_core::systems::check::words::{LISTED, counted};
+use stowplan_core::systems::check::{Diagnosis, Obstacle};
 
 /// Formats a diagnosis for people.
 pub(super) fn format(diagnosis: &Diagnosis, painter: Painter) -> String {

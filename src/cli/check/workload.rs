@@ -6,17 +6,17 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ApiResource;
 use serde_json::Value;
 
-use crate::admission::Decision;
-use crate::admission::stored::decide_creation;
 use crate::cli::input::Item;
 use crate::cli::template;
-use crate::kubernetes::{self, controller, own_refusal};
-use crate::placement::reason::Stage;
-use crate::systems::SYSTEMS;
-use crate::systems::check::words::counted;
-use crate::systems::check::{Context, Diagnosis};
-use crate::view::Name;
-use crate::view::resource::{POD, Resource};
+use stowplan_core::admission::Decision;
+use stowplan_core::admission::stored::decide_creation;
+use stowplan_core::kubernetes::{self, controller, own_refusal};
+use stowplan_core::placement::reason::Stage;
+use stowplan_core::systems::SYSTEMS;
+use stowplan_core::systems::check::words::counted;
+use stowplan_core::systems::check::{Context, Diagnosis};
+use stowplan_core::view::Name;
+use stowplan_core::view::resource::{POD, Resource};
 
 /// A kind of objects that create pods.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use crate::text::quoted;
+use stowplan_core::text::quoted;
 
 /// A value. A key that occurs twice in a map is an error: which value counts must not depend on the
 /// parser.

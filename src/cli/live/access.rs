@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-use crate::names::is_dns_label;
+use stowplan_core::names::is_dns_label;
 
 /// The arguments of a command that uses a cluster.
 #[derive(Args, Debug)]

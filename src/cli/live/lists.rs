@@ -18,14 +18,14 @@ use serde_json::Value;
 use super::access::Connection;
 use crate::cluster::is_held;
 use crate::controller::lease;
-use crate::kubernetes::{OTHER_DENIAL, is_missing_right};
-use crate::systems::TABLES;
-use crate::systems::check::autoscaler::COMPONENTS;
-use crate::systems::check::cluster::FAILED_CREATE;
-use crate::systems::check::warnings::CONTROLLER;
-use crate::view::resource::{NODE, POD};
-use crate::view::table::{Definition, Watch};
-use crate::view::{Kind, Object, Scope, TableType, View};
+use stowplan_core::kubernetes::{OTHER_DENIAL, is_missing_right};
+use stowplan_core::systems::TABLES;
+use stowplan_core::systems::check::autoscaler::COMPONENTS;
+use stowplan_core::systems::check::cluster::FAILED_CREATE;
+use stowplan_core::systems::check::warnings::CONTROLLER;
+use stowplan_core::view::resource::{NODE, POD};
+use stowplan_core::view::table::{Definition, Watch};
+use stowplan_core::view::{Kind, Object, Scope, TableType, View};
 
 /// The number of objects in one page of a list, as for kubectl.
 const PAGE: u32 = 500;

@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt as _};
 
 use super::lists::{Lists, Unlisted};
 use crate::cli::policy_source::find_text;
-use crate::systems::policy::Policy;
+use stowplan_core::systems::policy::Policy;
 
 /// The annotation of the webhook's configuration that names the ConfigMap: `NAMESPACE/NAME`.
 pub(in crate::cli) const ANNOTATION: &str = "stowplan.dev/policy";

@@ -6,7 +6,7 @@ use super::lines::plain;
 use super::markup::Markup;
 use super::scene::{Scene, count};
 use super::svg;
-use crate::systems::map::Map;
+use stowplan_core::systems::map::Map;
 
 const STYLES: &str = "
 body{font:15px/1.5 system-ui,sans-serif;color:#1b1f24;background:#fff;margin:24px;max-width:1200px}

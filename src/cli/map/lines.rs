@@ -3,7 +3,7 @@
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::text::misleads;
+use stowplan_core::text::misleads;
 
 /// The most characters of a text that are looked at: annotations may have 256 KiB.
 const LONGEST: usize = 600;

@@ -9,8 +9,8 @@ use super::ink::Ink;
 use super::layout::{Block, Look, NORMAL, Rect, Style, TITLE, arrange, columns_in, width_of};
 use super::lines::{columns, counted, fit, number};
 use super::zones::find_zones;
-use crate::systems::map::{Map, MapGroup};
 pub(super) use panel::{count, name_objects, why};
+use stowplan_core::systems::map::{Map, MapGroup};
 
 /// The most nodes that are drawn; more are summed up by their zones.
 const MOST_NODES: usize = 200;

@@ -7,7 +7,7 @@ use super::lines::{columns, counted, fit, fit_name, number, wrap};
 use super::scene::{count, describe, is_by_zone, name_objects, why};
 use super::zones::{Zone, find_zones};
 use crate::cli::page::{BAD, Painter, REMEDY, TITLE};
-use crate::systems::map::{Map, MapCell, MapNode, MapPod, MapReserved};
+use stowplan_core::systems::map::{Map, MapCell, MapNode, MapPod, MapReserved};
 
 /// The fewest columns for which lines are made.
 pub(super) const NARROWEST: usize = 40;

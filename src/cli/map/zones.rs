@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::lines::counted;
-use crate::systems::map::{Map, MapNode, compare_names};
+use stowplan_core::systems::map::{Map, MapNode, compare_names};
 
 /// The nodes of a zone.
 #[derive(Debug, Default)]

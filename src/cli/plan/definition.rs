@@ -8,12 +8,12 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::api;
-use crate::api::rules::{Holds, PATTERNS, Rule};
 use crate::cli::input::{Item, describe};
-use crate::placement::reason::{Finding, Reason, quoted};
-use crate::policy::suggest;
-use crate::systems::{self, VALIDATIONS};
+use stowplan_core::api;
+use stowplan_core::api::rules::{Holds, PATTERNS, Rule};
+use stowplan_core::placement::reason::{Finding, Reason, quoted};
+use stowplan_core::policy::suggest;
+use stowplan_core::systems::{self, VALIDATIONS};
 
 /// The fields at the top of every object, which a definition need not list.
 const OF_EVERY_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];

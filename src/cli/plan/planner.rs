@@ -12,19 +12,21 @@ use serde_json::{Map, Value, json};
 use super::definition::{self, Definition};
 use super::patch::rebase;
 use super::settle::{self, Stage, Written};
-use crate::admission::stored::{decide_as_written, decide_creation};
-use crate::admission::{Admission, Decision, ParseError, Pass, Refusal};
 use crate::cli::input::{self, Document, Generator, Item, Problems};
 use crate::cli::report::Planned;
 use crate::cli::template;
-use crate::placement::reason;
-use crate::systems::fit::{self, Candidate, PodNeeds, Question};
-use crate::systems::policy::Policy;
-use crate::systems::preview::{Completion, Decided, Given, Preview, PreviewedKind, Verdict};
-use crate::systems::{self, DIAGNOSTICS};
-use crate::text::quoted;
-use crate::view::resource::{NODE, POD, Resource};
-use crate::view::{Name, View};
+use stowplan_core::admission::stored::{decide_as_written, decide_creation};
+use stowplan_core::admission::{Admission, Decision, ParseError, Pass, Refusal};
+use stowplan_core::placement::reason;
+use stowplan_core::systems::fit::{self, Candidate, PodNeeds, Question};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::systems::preview::{
+    Completion, Decided, Given, Preview, PreviewedKind, Verdict,
+};
+use stowplan_core::systems::{self, DIAGNOSTICS};
+use stowplan_core::text::quoted;
+use stowplan_core::view::resource::{NODE, POD, Resource};
+use stowplan_core::view::{Name, View};
 
 /// The problem of an object without a name.
 const NAMELESS: &str = "has neither metadata.name nor metadata.generateName";

@@ -8,11 +8,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::definition;
-use crate::simulation::{CONTROLLER, CONTROLLER_ALONE, Event, Id, Outcome, Simulation};
-use crate::systems::policy::Policy;
-use crate::systems::preview::ASSUMED_UID;
-use crate::systems::{VALIDATIONS, plan_own_kinds};
-use crate::view::resource::{NODE, POD};
+use stowplan_core::simulation::{CONTROLLER, CONTROLLER_ALONE, Event, Id, Outcome, Simulation};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::systems::preview::ASSUMED_UID;
+use stowplan_core::systems::{VALIDATIONS, plan_own_kinds};
+use stowplan_core::view::resource::{NODE, POD};
 
 /// The most plans that are carried out. A pool needs one for each kind of write.
 const MOST_PLANS: usize = 64;

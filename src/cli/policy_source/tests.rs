@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::controller::fake::{Api, Call, Reply};
-use crate::policy::MAX_BYTES;
+use stowplan_core::policy::MAX_BYTES;
 
 const WARN: &str = "onInvalid: warn\n";
 

@@ -79,7 +79,7 @@ async fn a_watch_that_hears_nothing_makes_the_controller_unready() {
 
 #[tokio::test]
 async fn a_planner_that_panics_is_reported() {
-    let cluster = Cluster::fixed(crate::systems::view(), Arc::default());
+    let cluster = Cluster::fixed(stowplan_core::systems::view(), Arc::default());
     let stop = CancellationToken::new();
     let panics = async { panic!("expected in the test's output") };
     let ended = run_beside(&cluster, &stop, panics).await.unwrap_err();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use kube::core::Status;
 
-use crate::systems::plan::Write;
+use stowplan_core::systems::plan::Write;
 
 /// The longest `Retry-After` that is respected.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde::Deserialize as _;
 
-use crate::systems::plan::{Action, Event, Target, Write};
+use stowplan_core::systems::plan::{Action, Event, Target, Write};
 
 /// The object that an action's events are about: its target; for a creation, the controller in the
 /// new object's `ownerReferences`, if there is one.

@@ -8,7 +8,7 @@ use ssh_key::private::{Ed25519Keypair, Ed25519PrivateKey, KeypairData};
 use ssh_key::public::Ed25519PublicKey;
 use ssh_key::{LineEnding, PrivateKey};
 
-use crate::systems::plan::Content;
+use stowplan_core::systems::plan::Content;
 
 /// Adds generated content to a document.
 ///

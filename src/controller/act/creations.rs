@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::systems::plan::{Action, Target, Write};
+use stowplan_core::systems::plan::{Action, Target, Write};
 
 /// The creations of the latest plan, and those that were started and may not be in the View yet.
 #[derive(Debug, Default)]

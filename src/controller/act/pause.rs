@@ -5,7 +5,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
-use crate::systems::plan::Action;
+use stowplan_core::systems::plan::Action;
 
 /// The pause after a creation or deletion, unless the watch shows its result earlier.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::systems::plan::{Action, Target};
+use stowplan_core::systems::plan::{Action, Target};
 
 /// How long a state lasts before it is reported.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);

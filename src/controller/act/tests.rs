@@ -10,9 +10,11 @@ use super::writer::ROUND;
 use super::*;
 use crate::controller::fake::{Api as FakeApi, Call, Reply, node};
 use crate::controller::lease::WRITE_TIMEOUT;
-use crate::systems::plan::{Confirmation, Content, Creation, Event, IfTaken, Listed, Refusal};
-use crate::view::Name;
-use crate::view::resource::{NODE, POD, Resource};
+use stowplan_core::systems::plan::{
+    Confirmation, Content, Creation, Event, IfTaken, Listed, Refusal,
+};
+use stowplan_core::view::Name;
+use stowplan_core::view::resource::{NODE, POD, Resource};
 
 /// A resource that the executor does not know.
 const WIDGET: Resource = Resource {
@@ -53,10 +55,10 @@ struct Bench {
 }
 
 fn bench(mut answer: impl FnMut(&Call) -> Reply + Send + 'static) -> Bench {
-    let mut view = crate::systems::view();
+    let mut view = stowplan_core::systems::view();
     for number in 0..30 {
         let node = node(&format!("n{number}"), 1, &json!({}));
-        view.apply(crate::systems::written(&NODE, node.to_string().as_bytes()).unwrap());
+        view.apply(stowplan_core::systems::written(&NODE, node.to_string().as_bytes()).unwrap());
     }
     let api = FakeApi::new(move |call| match call.path.contains("/events") {
         true => Reply::json(201, &call.body),

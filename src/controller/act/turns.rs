@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-use crate::systems::plan::{Action, Write};
+use stowplan_core::systems::plan::{Action, Write};
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -54,9 +54,9 @@ fn is_freeing(action: &Action) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::systems::plan::Target;
-    use crate::view::Name;
-    use crate::view::resource::POD;
+    use stowplan_core::systems::plan::Target;
+    use stowplan_core::view::Name;
+    use stowplan_core::view::resource::POD;
 
     fn action(name: &str, write: Write) -> Action {
         let (namespace, name) = name.split_once('/').unwrap();

@@ -25,10 +25,10 @@ use crate::cluster::Cluster;
 use crate::controller::causes;
 use crate::controller::events::Events;
 use crate::controller::lease::{Leadership, WRITE_TIMEOUT};
-use crate::systems;
-use crate::systems::plan::{Action, Confirmation, Creation, IfTaken, Target, Write};
 use crate::telemetry::{Metrics, shown};
-use crate::view::resource::Resource;
+use stowplan_core::systems;
+use stowplan_core::systems::plan::{Action, Confirmation, Creation, IfTaken, Target, Write};
+use stowplan_core::view::resource::Resource;
 
 /// How long a list may take.
 const LIST_TIMEOUT: Duration = Duration::from_secs(15);

@@ -5,7 +5,7 @@ use k8s_openapi::jiff::SignedDuration;
 use serde_json::json;
 
 use super::*;
-use crate::systems::test_objects::{controlled_by, node, view_of};
+use stowplan_core::systems::test_objects::{controlled_by, node, view_of};
 
 fn pod(name: &str, annotations: &Value, owner: Option<&str>) -> Pod {
     let owners = owner.map(|kind| {

@@ -1,10 +1,10 @@
 //! A valid review to spoil, and what came of it.
 
 use serde_json::{Value, json};
-use stowplan::testing::admission::{Decision, ParseError};
-use stowplan::testing::placement::reason::Reason;
-use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::View;
+use stowplan_core::admission::{Decision, ParseError};
+use stowplan_core::placement::reason::Reason;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::View;
 
 use crate::pods::{decide_bytes, decide_pod, view_of};
 

@@ -1,8 +1,8 @@
 //! The JSON of a review: nulls, duplicate keys, nesting, encodings, numbers and wrong types.
 
 use serde_json::{Value, json};
-use stowplan::testing::admission::{Decision, ParseError, Pass};
-use stowplan::testing::placement::reason::Reason;
+use stowplan_core::admission::{Decision, ParseError, Pass};
+use stowplan_core::placement::reason::Reason;
 
 use super::input::{
     HOST, SMALL, SPEC, annotated, decide, decided, error, extended, pointers, reason,

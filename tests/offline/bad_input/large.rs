@@ -1,8 +1,8 @@
 //! Values, lists and maps that are far too long.
 
 use serde_json::{Value, json};
-use stowplan::testing::admission::Decision;
-use stowplan::testing::placement::reason::Reason;
+use stowplan_core::admission::Decision;
+use stowplan_core::placement::reason::Reason;
 
 use super::input::{HOST, annotated, decide, reason, refused_under_each_key};
 use crate::pods::{self, keeps, patch_of, patched, typed};

@@ -1,7 +1,7 @@
 //! The review around the object: versions, operations, resources, the request and its uid.
 
 use serde_json::{Value, json};
-use stowplan::testing::admission::{Decision, ParseError, Pass, Review, answer};
+use stowplan_core::admission::{Decision, ParseError, Pass, Review, answer};
 
 use super::input::{HOST, SMALL, annotated, decided, error, spoilt};
 use crate::pods::{Kind, patch_of, review_of};

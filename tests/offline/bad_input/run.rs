@@ -1,9 +1,9 @@
 //! PipelineRuns of wrong shapes and of great size, seen through the pod of one of their tasks.
 
 use serde_json::{Value, json};
-use stowplan::testing::systems;
-use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::View;
+use stowplan_core::systems;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::View;
 
 use super::input::pointers;
 use crate::pods::{decide_pod, keeps, patch_of, patched, view_of};

@@ -1,7 +1,7 @@
 //! What the chart installs beside the pods: the definitions of stowplan's resources, and the class
 //! for parked claims.
 
-use stowplan::testing::systems::coschedule::keys;
+use stowplan_core::systems::coschedule::keys;
 
 use super::helm::{Objects, objects, read};
 

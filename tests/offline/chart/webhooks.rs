@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use stowplan::testing::placement::record;
-use stowplan::testing::systems::SYSTEMS;
+use stowplan_core::placement::record;
+use stowplan_core::systems::SYSTEMS;
 
 use super::helm::{Objects, Render, objects, read, texts};
 
@@ -30,7 +30,8 @@ fn the_namespace_of_the_control_plane_is_excluded_once() {
 #[test]
 fn what_check_looks_for_in_the_conditions_is_there() {
     let conditions = objects(&[]).webhooks()[0]["matchConditions"].to_string();
-    for word in stowplan::testing::check::sent_by() {
+    let systems = stowplan_core::systems::DIAGNOSTICS.iter();
+    for word in systems.flat_map(|system| system.installation.sent_by) {
         assert!(conditions.contains(word), "{word}");
     }
 }

@@ -1,7 +1,7 @@
 //! `check` of workloads, nodes, groups and a namespace.
 
 use serde_json::{Value, json};
-use stowplan::testing::systems::streams::kinds::host_pool::EXCLUSIVE_TAINT;
+use stowplan_core::systems::streams::kinds::host_pool::EXCLUSIVE_TAINT;
 
 use super::objects::*;
 use super::situations;

@@ -3,13 +3,11 @@
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use serde_json::Value;
-use stowplan::testing::placement::intent::{
-    Change, Enforcement, Intent, PodTerm, Selector, on_node,
-};
-use stowplan::testing::placement::merge::{merge, takes_pod_term};
-use stowplan::testing::placement::object::Object;
-use stowplan::testing::placement::pod::Pod;
-use stowplan::testing::placement::reason::Finding;
+use stowplan_core::placement::intent::{Change, Enforcement, Intent, PodTerm, Selector, on_node};
+use stowplan_core::placement::merge::{merge, takes_pod_term};
+use stowplan_core::placement::object::Object;
+use stowplan_core::placement::pod::Pod;
+use stowplan_core::placement::reason::Finding;
 
 use crate::pods::patched;
 

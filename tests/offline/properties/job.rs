@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use stowplan::testing::systems::streams::kinds::streams_job::closure::host_pool_name;
+use stowplan_core::systems::streams::kinds::streams_job::closure::host_pool_name;
 
 use crate::streams_cases::{any_model, job_spec, node_labels, node_name};
 

@@ -9,7 +9,7 @@ use crate::streams_whole::world::{World, element_of};
 use k8s_openapi::jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::Value;
-use stowplan::testing::simulation::Event;
+use stowplan_core::simulation::Event;
 
 /// Selects among things whose number is known later, by the remainder.
 fn any_index() -> impl Strategy<Value = usize> {

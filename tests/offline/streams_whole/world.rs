@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-use stowplan::testing::admission::validate::validate;
-use stowplan::testing::admission::{Decision, Review};
-use stowplan::testing::simulation::{CONTROLLER, CONTROLLER_ALONE, Event, Id, Simulation};
-use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::Scope;
+use stowplan_core::admission::validate::validate;
+use stowplan_core::admission::{Decision, Review};
+use stowplan_core::simulation::{CONTROLLER, CONTROLLER_ALONE, Event, Id, Simulation};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::Scope;
 
 use crate::pods::{decide_pod, patch_of, patched, review_of};
 use crate::streams_cases::{

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwapOption;
 use serde_json::{Value, json};
-use stowplan::testing::admission::{Decision, ParseError, Review, decide};
 use stowplan::testing::cluster::Cluster;
 use stowplan::testing::server::limits::Limits;
 use stowplan::testing::server::service::{Decide, Service};
 use stowplan::testing::server::{self, Stop};
-use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::telemetry::Metrics;
 use stowplan::testing::tls::{Certificate, Change};
-use stowplan::testing::view::View;
+use stowplan_core::admission::{Decision, ParseError, Review, decide};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::View;
 
 use super::client::{Connection, config, good_review, must_serve, pod, post, waiting_request};
 use super::process::{Authority, NAME, Start, Webhook};

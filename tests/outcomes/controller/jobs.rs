@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use stowplan::testing::systems::streams::api::HostPool;
+use stowplan_core::systems::streams::api::HostPool;
 
 use crate::controller::nodes::{all_unmarked, space_on};
 use crate::controller::pool;

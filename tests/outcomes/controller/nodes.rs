@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use stowplan::testing::systems::streams::kinds::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+use stowplan_core::systems::streams::kinds::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use testbed::control_plane::NodeSpec;
 
 use crate::world::{Space, World, settled};

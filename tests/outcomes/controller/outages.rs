@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
-use stowplan::testing::systems::streams::api::HostPool;
+use stowplan_core::systems::streams::api::HostPool;
 use testbed::control_plane::{Installation, NodeSpec};
 use testbed::proxy::{Fault, Proxy};
 

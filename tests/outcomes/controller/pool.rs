@@ -4,9 +4,9 @@ use anyhow::Result;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
-use stowplan::testing::api::condition::{Condition, READY, Status, find};
-use stowplan::testing::systems::streams::api::HostPool;
-use stowplan::testing::systems::streams::kinds::host_pool;
+use stowplan_core::api::condition::{Condition, READY, Status, find};
+use stowplan_core::systems::streams::api::HostPool;
+use stowplan_core::systems::streams::kinds::host_pool;
 
 use crate::world::{Space, settled};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use stowplan::testing::systems::streams::kinds::host_pool::EXCLUSIVE_TAINT;
+use stowplan_core::systems::streams::kinds::host_pool::EXCLUSIVE_TAINT;
 use testbed::control_plane::NodeSpec;
 
 use crate::controller::nodes::{Marks, all_unmarked, marks, one_tagged, space_on, unmarked};

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use stowplan::testing::systems::streams::kinds::host_pool::EXCLUSIVE_TAINT;
+use stowplan_core::systems::streams::kinds::host_pool::EXCLUSIVE_TAINT;
 use testbed::workload;
 
 use crate::controller::nodes::unmarked;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use stowplan::testing::systems::streams::api::host_pool::MemberState;
-use stowplan::testing::systems::streams::kinds::streams_job::closure::host_pool_name;
+use stowplan_core::systems::streams::api::host_pool::MemberState;
+use stowplan_core::systems::streams::kinds::streams_job::closure::host_pool_name;
 use testbed::control_plane::NodeSpec;
 use testbed::wait::{Seen, until};
 

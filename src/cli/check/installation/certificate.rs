@@ -7,10 +7,10 @@ use rustls_pki_types::CertificateDer;
 
 use super::facts::{Facts, Unread};
 use super::webhooks::subject;
-use crate::systems::check::installation::{Findings, Item};
-use crate::systems::check::words::counted;
 use crate::tls::chain::{read_pem, verify};
 use crate::tls::validity::Validity;
+use stowplan_core::systems::check::installation::{Findings, Item};
+use stowplan_core::systems::check::words::counted;
 
 /// The remaining time is short if it is below this, and below a sixth of the lifetime.
 const SHORT: Duration = Duration::from_secs(14 * DAY);

@@ -4,8 +4,8 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 
 use super::facts::{Facts, Known as _};
-use crate::systems::check::installation::{Findings, Item};
-use crate::systems::{self, CustomResourceDefinition};
+use stowplan_core::systems::check::installation::{Findings, Item};
+use stowplan_core::systems::{self, CustomResourceDefinition};
 
 const REMEDY: &str = "helm upgrade, or: stowplan crds | kubectl apply --server-side -f -";
 

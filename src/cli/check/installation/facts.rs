@@ -16,11 +16,11 @@ use serde::Deserialize;
 
 use super::rights::Right;
 use super::trial::Trial;
-use crate::kubernetes::OTHER_DENIAL;
 use crate::server::admin::status::Status;
-use crate::systems::CustomResourceDefinition;
-use crate::systems::check::installation::Findings;
-use crate::view::ControllerState;
+use stowplan_core::kubernetes::OTHER_DENIAL;
+use stowplan_core::systems::CustomResourceDefinition;
+use stowplan_core::systems::check::installation::Findings;
+use stowplan_core::view::ControllerState;
 
 /// Why something was not read.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -7,11 +7,11 @@ use kube::ResourceExt as _;
 
 use super::facts::{Facts, Known as _, Role, Unread};
 use crate::cli::policy_source::{KEY, find_text};
-use crate::names::fingerprint;
 use crate::server::admin::status::PolicyStatus;
-use crate::systems::check::installation::{Findings, Item};
-use crate::systems::policy::Policy;
-use crate::view::ControllerState;
+use stowplan_core::names::fingerprint;
+use stowplan_core::systems::check::installation::{Findings, Item};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::view::ControllerState;
 
 /// The label of objects of the chart with its version.
 const VERSION: &str = "app.kubernetes.io/version";

@@ -30,10 +30,10 @@ use crate::cli::live::policy::{ANNOTATION, WEBHOOKS};
 use crate::cli::trial;
 use crate::cluster::Presence;
 use crate::controller::lease;
-use crate::kubernetes::is_missing_right;
-use crate::systems::policy::Policy;
-use crate::systems::{self, CustomResourceDefinition, DIAGNOSTICS, Diagnostics, TABLES};
-use crate::view::table::Definition;
+use stowplan_core::kubernetes::is_missing_right;
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::systems::{self, CustomResourceDefinition, DIAGNOSTICS, Diagnostics, TABLES};
+use stowplan_core::view::table::Definition;
 
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use std::fmt;
 use clap::ValueEnum as _;
 
 use super::facts::{Facts, Known as _, Role, Unread};
-use crate::systems::check::installation::{Findings, Item};
+use stowplan_core::systems::check::installation::{Findings, Item};
 
 /// The rights of the webhook: resources, verbs, and the name if only one object is meant. A group stands
 /// after its resource; `own:` holds in the namespace of the installation only. `--FLAG` is the object

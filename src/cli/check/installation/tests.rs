@@ -17,13 +17,13 @@ use super::trial::Trial;
 use super::*;
 use crate::cli::policy_source::{Finding, Source};
 use crate::cli::trial::Answer;
-use crate::names::fingerprint;
-use crate::placement::record;
 use crate::server::admin::status::{PolicyStatus, ServedCertificate, Status};
-use crate::systems;
 use crate::tls::chain::tests::{ca, leaf};
 use crate::tls::chain::write_pem;
-use crate::view::ControllerState;
+use stowplan_core::names::fingerprint;
+use stowplan_core::placement::record;
+use stowplan_core::systems;
+use stowplan_core::view::ControllerState;
 
 const NAMESPACE: &str = "stowplan-system";
 const HOST: &str = "stowplan-webhook.stowplan-system.svc";

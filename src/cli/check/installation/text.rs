@@ -4,8 +4,8 @@ use anstyle::Style;
 
 use super::Report;
 use crate::cli::page::{BAD, DOUBT, GOOD, Page, Painter, REMEDY};
-use crate::systems::check::installation::State;
-use crate::systems::check::words::counted;
+use stowplan_core::systems::check::installation::State;
+use stowplan_core::systems::check::words::counted;
 
 /// Formats a report: a line for each finding, with its remedy below, and the counts.
 pub(super) fn format(report: &Report, painter: Painter) -> String {

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::facts::{Facts, Unread};
 use crate::cli::trial::Answer;
-use crate::kubernetes::REQUIRED;
-use crate::placement::record;
-use crate::systems::check::installation::{Findings, Item};
+use stowplan_core::kubernetes::REQUIRED;
+use stowplan_core::placement::record;
+use stowplan_core::systems::check::installation::{Findings, Item};
 
 /// A test pod, and what became of it.
 #[derive(Debug)]

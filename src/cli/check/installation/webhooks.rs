@@ -8,10 +8,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Map, Value, json};
 
 use super::facts::{Facts, Known as _, Role};
-use crate::systems::check::installation::{Findings, Item};
-use crate::systems::check::words::{counted, some};
-use crate::systems::policy::Policy;
-use crate::systems::{self, DIAGNOSTICS, Diagnostics};
+use stowplan_core::systems::check::installation::{Findings, Item};
+use stowplan_core::systems::check::words::{counted, some};
+use stowplan_core::systems::policy::Policy;
+use stowplan_core::systems::{self, DIAGNOSTICS, Diagnostics};
 
 /// A webhook that this version expects.
 struct Expected {

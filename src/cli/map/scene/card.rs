@@ -4,7 +4,7 @@ use super::super::ink::Ink;
 use super::super::layout::{Block, Look, NORMAL, Rect, SMALL, Style, columns_in, flow, width_of};
 use super::super::lines::{columns, counted, fit, fit_name, number};
 use super::{CHIP, Form, chip, group_title, lettered};
-use crate::systems::map::{Map, MapBadge, MapNode, MapPod, MapReserved};
+use stowplan_core::systems::map::{Map, MapBadge, MapNode, MapPod, MapReserved};
 
 const WIDTH: u32 = 236;
 const INSET: u32 = 10;

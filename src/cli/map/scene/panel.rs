@@ -4,7 +4,7 @@ use super::super::ink::Ink;
 use super::super::layout::{Block, Look, NORMAL, Rect, SMALL, Style, columns_in};
 use super::super::lines::{counted, fit, fit_name, wrap};
 use super::{CHIP, Form, MOST_DETAILED, chip, group_title, is_by_zone, lettered};
-use crate::systems::map::{Map, MapGroup, MapPod, Waiting};
+use stowplan_core::systems::map::{Map, MapGroup, MapPod, Waiting};
 
 const WIDTH: u32 = 388;
 const INSET: u32 = 14;

@@ -4,8 +4,8 @@ use super::*;
 use crate::cli::map::layout::{Label, Rect, width_of};
 use crate::cli::map::{html, svg, text};
 use crate::cli::page::Painter;
-use crate::systems::check::{Cluster, Context};
-use crate::systems::policy::Policy;
+use stowplan_core::systems::check::{Cluster, Context};
+use stowplan_core::systems::policy::Policy;
 
 /// The map of these objects.
 fn map(objects: &[Value]) -> Map {
@@ -15,7 +15,7 @@ fn map(objects: &[Value]) -> Map {
             Some("Node") => cluster.add_node(serde_json::from_value(object.clone()).unwrap()),
             Some("Pod") => cluster.add_pod(serde_json::from_value(object.clone()).unwrap()),
             _ => {
-                let object = crate::systems::object(object.clone()).unwrap();
+                let object = stowplan_core::systems::object(object.clone()).unwrap();
                 object.into_iter().for_each(|object| cluster.view.apply(object));
             }
         }

@@ -5,7 +5,7 @@ use super::super::layout::{Block, Look, NORMAL, Rect, SMALL, Style, columns_in, 
 use super::super::lines::{columns, counted, fit, fit_name, number};
 use super::super::zones::{Counts, Zone};
 use super::{CHIP, Form, chip, group_title};
-use crate::systems::map::Map;
+use stowplan_core::systems::map::Map;
 
 const WIDTH: u32 = 392;
 const INSET: u32 = 14;

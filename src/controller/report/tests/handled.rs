@@ -8,14 +8,13 @@ use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
 
 use super::*;
-use crate::admission::stored::decide_creation;
-use crate::admission::{Admission, Decision};
-use crate::simulation::testing::NAMESPACE;
-use crate::simulation::{
+use stowplan_core::admission::stored::decide_creation;
+use stowplan_core::admission::{Admission, Decision};
+use stowplan_core::simulation::testing::NAMESPACE;
+use stowplan_core::simulation::{
     ALL, CONTROLLER, CONTROLLER_ALONE, Event as Happening, Id, Simulation, patch,
 };
-use crate::systems::test_cases::cases;
-use crate::view::Scope;
+use stowplan_core::view::Scope;
 
 /// Policies that admit pods in different ways.
 const POLICIES: [&str; 7] = [
@@ -562,8 +561,15 @@ impl World {
     }
 }
 
+/// Fewer cases than proptest's 256, which would take minutes, unless `PROPTEST_CASES` says another number.
+fn config() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    let cases = if config.cases == 256 { 60 } else { config.cases };
+    ProptestConfig { cases, max_shrink_time: 60_000, ..config }
+}
+
 proptest! {
-    #![proptest_config(cases(60))]
+    #![proptest_config(config())]
 
     #[test]
     fn no_pod_that_has_passed_the_webhook_is_reported(

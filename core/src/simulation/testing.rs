@@ -1,0 +1,64 @@
+//! The objects of a simulation by their kinds and names, for tests. One of a namespace is in [`NAMESPACE`].
+
+use serde_json::Value;
+
+use super::{CONTROLLER, Edit, Id, Simulation};
+use crate::systems::TABLES;
+use crate::systems::plan::Plan;
+
+pub const NAMESPACE: &str = "ns";
+
+impl Id {
+    pub fn in_tests(kind: &str, name: &str) -> Self {
+        let mut resources = TABLES.iter().map(|table| &table.kind().resource);
+        let is_namespaced = resources.any(|of| of.kind == kind && of.namespaced);
+        Self::new(kind, if is_namespaced { NAMESPACE } else { "" }, name)
+    }
+}
+
+impl Simulation {
+    pub fn find(&self, kind: &str, name: &str) -> Option<&Value> {
+        self.store.get(&Id::in_tests(kind, name))
+    }
+
+    pub fn get(&self, kind: &str, name: &str) -> &Value {
+        let found = self.find(kind, name);
+        found.unwrap_or_else(|| panic!("no {kind} {name}: {:?}", self.names(kind)))
+    }
+
+    pub fn has(&self, kind: &str, name: &str) -> bool {
+        self.find(kind, name).is_some()
+    }
+
+    pub fn edit(&mut self, kind: &str, name: &str) -> Edit<'_> {
+        self.store.edit(&Id::in_tests(kind, name)).unwrap()
+    }
+
+    /// Changes an object by a merge patch (RFC 7396).
+    pub fn merge(&mut self, kind: &str, name: &str, with: &Value) {
+        json_patch::merge(&mut self.edit(kind, name), with);
+    }
+
+    /// Removes an object for good.
+    pub fn take(&mut self, kind: &str, name: &str) {
+        self.remove_pod(&Id::in_tests(kind, name));
+    }
+
+    pub fn all(&self, kind: &str) -> impl Iterator<Item = &Value> + use<'_> {
+        self.store.all(kind)
+    }
+
+    pub fn count(&self, kind: &str) -> usize {
+        self.all(kind).count()
+    }
+
+    pub fn names(&self, kind: &str) -> Vec<String> {
+        self.all(kind).map(|of| of["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The plan of the controller after it has seen everything.
+    pub fn plan(&mut self) -> Plan {
+        self.catch_up(CONTROLLER);
+        self.make_plan()
+    }
+}

@@ -1,0 +1,58 @@
+//! Diagnoses for `check`: why a Tekton run waits, and what coscheduling adds to the diagnosis of a
+//! pod.
+
+mod group;
+mod named_group;
+mod run;
+
+pub(super) use group::check_pod;
+
+use crate::placement::reason::Finding;
+use crate::systems::check::{CheckedKind, Context, Diagnosis};
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
+use crate::systems::coschedule::resources::PIPELINE_RUN;
+use crate::systems::coschedule::{keys, mode};
+use crate::systems::exclusion::Exclusion;
+use crate::view::Name;
+
+/// Reports the mode of a namespace, if its runs do not have it.
+pub fn report_namespace(context: &Context<'_>, namespace: &str, diagnosis: &mut Diagnosis) {
+    let Context { cluster, policy, .. } = context;
+    let is_excluded = Exclusion::of_namespace(namespace, &cluster.view, policy).is_some();
+    if is_excluded || !policy.coschedule.enabled {
+        return;
+    }
+    if let (mode, Some(bad)) = mode::of_namespace(namespace, &cluster.view, policy) {
+        let Finding { problem, remedy, .. } = bad.finding();
+        let (key, applies) = (keys::MODE, mode::word(mode));
+        diagnosis.report(
+            format!("its annotation {key}: {problem}, so the policy's mode {applies} applies"),
+            format!("{remedy}; or remove it: kubectl annotate namespace {namespace} {key}-"),
+        );
+    }
+}
+
+/// The kinds of objects that coscheduling diagnoses.
+pub(super) const KINDS: &[CheckedKind] = &[
+    CheckedKind {
+        names: &["pipelinerun", "run", "pipelineruns", "pr", "prs"],
+        missing: PIPELINE_RUN.kind,
+        needs_all_pods: true,
+        check: run::diagnose,
+        find_all: |context| {
+            let view = &context.cluster.view;
+            let is_shown = |(name, run): &(&Name, &PipelineRun)| {
+                !run.done || run::is_refused(&name.namespace, run, view)
+            };
+            view.pipeline_runs().filter(is_shown).map(|(name, _)| name.clone()).collect()
+        },
+    },
+    CheckedKind {
+        names: &["group", "groups"],
+        missing: "group",
+        needs_all_pods: true,
+        check: named_group::diagnose,
+        find_all: named_group::find_all,
+    },
+];

@@ -1,0 +1,234 @@
+//! The reconciler: creates, moves and deletes placeholders, removes gates, wakes members, deletes
+//! claims, and reports why members wait.
+//!
+//! # Order of writes
+//! A change that needs several writes is done in steps, each based on the cluster after the previous
+//! one. To move a placeholder, its template is changed if it would come back to its node; then its pod
+//! is deleted, and its StatefulSet creates another. A placeholder does not move while a member is
+//! bound to its node.
+//!
+//! # Modules
+//! `desired`: the placeholders that should exist. `state`: a placeholder that exists, with its
+//! members. `next`: decides its next step, and `why` members wait. `carry_out`: turns decisions into
+//! actions. `gate`: removes the gates of members. `parked`: pods with a claim that is never bound.
+//! `demand`: whether a node could take a group. `gc`: objects that are no longer needed.
+
+mod carry_out;
+mod demand;
+mod desired;
+mod gate;
+mod gc;
+mod next;
+mod parked;
+mod state;
+#[cfg(test)]
+mod tests;
+mod why;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::family;
+use super::groups::{Leader, Leaders};
+use crate::policy::Period;
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::plan::{Action, Plan, Refusal, Target, Write};
+use crate::systems::policy::Policy;
+use crate::view::resource::STATEFUL_SET;
+use crate::view::{Name, View};
+use carry_out::{PlanBuilder, target_of_run, with_task_runs};
+pub(crate) use demand::joining;
+use desired::{Desired, Sources};
+use gc::Fate;
+use next::Decision;
+pub(crate) use next::{Next, Step, Trouble};
+pub(crate) use state::read_time;
+use state::{Facts, State};
+pub(crate) use why::Why;
+
+/// The reasons of events, except those of refused pods.
+pub(crate) mod reason {
+    /// Tekton's own affinity assistant is on for the run.
+    pub(crate) const ASSISTANT_IS_ON: &str = "AffinityAssistantIsOn";
+    /// Two requirements of a run contradict each other.
+    pub(crate) const GROUP_CONFLICT: &str = "GroupConflict";
+    /// A claim keeps a class that binds at once, perhaps on a node that others cannot use.
+    pub(crate) const CLASS_BINDS_AT_ONCE: &str = "ClassBindsAtOnce";
+    /// An earlier run or group also uses a claim.
+    pub(crate) const SHARED_CLAIM: &str = "SharedClaim";
+    /// The StatefulSet of a placeholder has no pod.
+    pub(crate) const PLACEHOLDER_NOT_MADE: &str = "PlaceholderNotMade";
+    /// The scheduler finds no node for a placeholder.
+    pub(crate) const PLACEHOLDER_NOT_PLACED: &str = "PlaceholderNotPlaced";
+    /// A placeholder was deleted, because a quota has no room for the run's pods beside it.
+    pub(crate) const PLACEHOLDER_STEPPED_ASIDE: &str = "PlaceholderSteppedAside";
+    /// The API server refuses to let a placeholder request more or less on its node.
+    pub(crate) const ROOM_NOT_CHANGED: &str = "RoomNotChanged";
+    /// A placeholder leaves its node.
+    pub(crate) const PLACEHOLDER_MOVED: &str = "PlaceholderMoved";
+    /// Members wait on a full or closed node until running ones have ended.
+    pub(crate) const WAITS_FOR_MEMBERS: &str = "WaitsForMembers";
+    /// Only one node can mount a volume.
+    pub(crate) const VOLUME_PINS_NODE: &str = "VolumePinsNode";
+    /// The scheduler refuses members on the node of their group.
+    pub(crate) const MEMBERS_UNSCHEDULABLE: &str = "MembersUnschedulable";
+    /// A member requires a node that its group has left.
+    pub(crate) const BOUND_ELSEWHERE: &str = "BoundElsewhere";
+    /// A waiting member was deleted, so that its owner recreates it.
+    pub(crate) const RECREATED: &str = "Recreated";
+    /// The gate of a member without a placeholder was removed.
+    pub(crate) const GATE_LIFTED: &str = "GateLifted";
+}
+
+/// Computes the actions of coscheduling for the current state of the cluster.
+#[must_use]
+pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
+    let sources = Sources::new(view, policy);
+    let desired = sources.desired();
+    let facts = Facts::new(view, policy, now);
+    let mut builder = PlanBuilder::new(&facts);
+    for (target, event) in &sources.events {
+        builder.report(target.clone(), event.clone());
+    }
+    // First, because each pod gets only one action.
+    builder.release_from_parked(&desired);
+    // Then, because others have to act on a new placeholder: meanwhile gates are removed.
+    let missing = |desired: &&Desired<'_>| view.placeholder(&desired.blueprint.name).is_none();
+    for desired in desired.values().filter(missing) {
+        builder.create(desired);
+    }
+    let mut placeholders: Vec<_> = view.placeholders().collect();
+    placeholders.sort_unstable_by_key(|(name, _)| *name);
+    for (name, placeholder) in placeholders {
+        let desired = desired.get(name);
+        match gc::fate(name, placeholder, desired.is_some(), &facts) {
+            Fate::Needed(run) => {
+                let state = State::new(name, placeholder, run, desired, view);
+                if let Some(state) = state {
+                    builder.carry_out(&state, next::decide(&state, &facts));
+                }
+            }
+            fate => builder.carry_out_fate(name, placeholder, fate),
+        }
+    }
+    builder.lift_forgotten_gates(&desired);
+    builder.clean_up(&sources);
+    builder.finish()
+}
+
+/// Finds the groups that lead others: those of the active runs, and native ones.
+#[must_use]
+pub(crate) fn leaders(view: &View, policy: &Policy) -> Leaders {
+    Sources::new(view, policy).leaders
+}
+
+/// Explains the next step for one placeholder: the decision that [`plan`] makes. `None` if its group has
+/// ended, or does not exist.
+#[must_use]
+pub(crate) fn explain(
+    view: &View,
+    policy: &Policy,
+    now: Timestamp,
+    placeholder: &Name,
+) -> Option<Explained> {
+    let sources = Sources::new(view, policy);
+    let desired = sources.desired();
+    let facts = Facts::new(view, policy, now);
+    let desired = desired.get(placeholder);
+    let leaders = desired.map(|desired| desired.leaders.clone()).unwrap_or_default();
+    let Some(known) = view.placeholder(placeholder) else {
+        let first_node = facts.first_node(desired?);
+        let creates = matches!(first_node, Ok(Some(_)));
+        return Some(Explained {
+            creates,
+            held_by: family::held_by(placeholder, view).map(Into::into),
+            waits: first_node.err().into_iter().collect(),
+            leaders,
+            ..Explained::default()
+        });
+    };
+    let Fate::Needed(run) = gc::fate(placeholder, known, desired.is_some(), &facts) else {
+        return None;
+    };
+    let state = State::new(placeholder, known, run, desired, view)?;
+    let Decision { next, members, waits, .. } = next::decide(&state, &facts);
+    Some(Explained {
+        creates: false,
+        held_by: None,
+        next,
+        waits,
+        members: members.into_iter().map(|(name, _, step)| (name.clone(), step)).collect(),
+        leaders,
+        waiting: state.waiting.iter().map(|(name, _)| (*name).clone()).collect(),
+        has_running: !state.running.is_empty(),
+        node_of_members: state.nodes().next().map(Into::into),
+    })
+}
+
+/// A decision about a placeholder and the state that it is based on, without references to the View.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Explained {
+    /// Whether it does not exist and is created now.
+    pub(crate) creates: bool,
+    /// A scheduling gate of others, if it is not created before they release a pod of its group.
+    pub(crate) held_by: Option<Box<str>>,
+    /// The next write to its StatefulSet or its pod.
+    pub(crate) next: Next,
+    /// The reasons that are reported to waiting members.
+    pub waits: Vec<Why>,
+    /// The steps for its members.
+    pub(crate) members: Vec<(Name, Step)>,
+    /// The earlier groups that use its claims, the earliest first.
+    pub(crate) leaders: Vec<Leader>,
+    /// Its members without a node.
+    pub(crate) waiting: Vec<Name>,
+    /// Whether members run.
+    pub(crate) has_running: bool,
+    /// The node of one of them that stowplan has placed.
+    pub(crate) node_of_members: Option<Box<str>>,
+}
+
+impl PlanBuilder<'_, '_> {
+    /// Creates a placeholder, once its run has started.
+    fn create(&mut self, desired: &Desired<'_>) {
+        let Desired { blueprint, run, .. } = desired;
+        let members = self.view().members_of(&blueprint.name);
+        let waits = |member: &Member| !member.finished && member.node.is_none();
+        let waiting: Vec<_> = members.filter(|(_, member)| waits(member)).collect();
+        let only = match self.facts.first_node(desired) {
+            Ok(Some(only)) => only,
+            Ok(None) => return,
+            Err(why) => return self.report_waiting(*run, &waiting, &why),
+        };
+        let room = match only {
+            Some(_) => None,
+            None => next::needed_room(desired, &waiting, self.facts),
+        };
+        let added = desired.added.clone().unwrap_or_default();
+        let plan = PodPlan { added, ..blueprint.first_plan(only, room) };
+        let document = blueprint.document(&plan, &self.facts.policy.coschedule.placeholder);
+        let (instead, is_needed) = self.let_in(blueprint, &waiting, plan.only.as_deref());
+        let but = match is_needed {
+            true => {
+                ", but for those that mount a claim which it would make, or have their own label app.kubernetes.io/component or app.kubernetes.io/instance"
+            }
+            false => "",
+        };
+        let refusal = Refusal {
+            reason: reason::PLACEHOLDER_NOT_MADE,
+            note: format!(
+                "StatefulSet {}, the placeholder of the group, cannot be created: no node is kept for the group, and its pods run beside each other without it{but}; the API server says",
+                blueprint.name.name
+            ),
+            waiting: target_of_run(*run).into_iter().chain(with_task_runs(&waiting)).collect(),
+            instead,
+        };
+        let target = Target::new(STATEFUL_SET, &blueprint.name, "");
+        self.act(Action::new(target, Write::Create(document), Vec::new()).with_refusal(refusal));
+    }
+}
+
+fn duration(period: Period) -> SignedDuration {
+    SignedDuration::try_from(period.length()).unwrap_or(SignedDuration::MAX)
+}

@@ -1,0 +1,410 @@
+//! Reconciles StreamsJobs: creates the HostPools that they own, and writes their status.
+//!
+//! A job is Accepted if all of its constraints can be satisfied together. Once accepted, it stays
+//! so until its spec or the policy makes it invalid. The deletion of a node does not revoke
+//! Accepted: otherwise the restart of one element would be refused because of a problem of another.
+//! Problems of the cluster are reported in the condition Ready, and by the pools and pods
+//! concerned.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::placements::{Placement, Placements};
+use crate::api;
+use crate::api::condition::{self, ACCEPTED, Condition, READY, Status};
+use crate::placement::reason::{Finding, Stage, shorten};
+use crate::systems::plan::operation::{replace, test_uid};
+use crate::systems::plan::{Action, Event, Plan, Target, Write};
+use crate::systems::policy::Policy;
+use crate::systems::streams::api::streams_job::{
+    Group, JobPlacement, OwnedPool, ReservedNode, StreamsJobSpec, StreamsJobStatus,
+};
+use crate::systems::streams::job::placement::needs_placement;
+use crate::systems::streams::keys;
+use crate::systems::streams::kinds::host_pool::{Form, HostPool};
+use crate::systems::streams::kinds::streams_job::StreamsJob;
+use crate::systems::streams::kinds::streams_job::closure::{Closure, Pool, host_pool_spec};
+use crate::systems::streams::reasons::JobReason;
+use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
+use crate::view::{Name, View};
+
+/// The longest message of a condition, in characters, so that it stays readable. The API allows
+/// 32,768.
+const LONGEST_MESSAGE: usize = 4096;
+
+// Reasons of the condition Ready that are not the reason of a finding.
+const POOLS_READY: &str = JobReason::PoolsReady.as_str();
+const WAITING_FOR_POOLS: &str = JobReason::WaitingForPools.as_str();
+const POOL_NAME_TAKEN: &str = JobReason::PoolNameTaken.as_str();
+const NOT_ACCEPTED: &str = JobReason::NotAccepted.as_str();
+
+/// Plans the changes for all StreamsJobs.
+#[must_use]
+pub(crate) fn plan(
+    view: &View,
+    policy: &Policy,
+    placements: &Placements<'_>,
+    now: Timestamp,
+) -> Plan {
+    let mut plan = Plan::default();
+    // Under a policy that turns Streams off no job is judged: Kubernetes deletes the pools of a deleted
+    // job, and the controller creates nothing else for jobs.
+    let mut jobs: Vec<(&Name, &StreamsJob, &Placement<'_>)> = view
+        .streams_jobs()
+        .filter_map(|(name, job)| Some((name, job, placements.get(name)?)))
+        .collect();
+    jobs.sort_unstable_by_key(|(name, ..)| *name);
+    for (name, job, placement) in jobs {
+        // If the spec cannot be decoded, a status next to it could not be decoded either.
+        let Ok(spec) = &job.spec else { continue };
+        let events = Vec::new();
+        let mut reconciler = JobReconciler { name, job, spec, placement, view, now, events };
+        reconciler.plan(policy, &mut plan);
+    }
+    plan
+}
+
+/// The state of reconciling one job.
+struct JobReconciler<'j> {
+    name: &'j Name,
+    job: &'j StreamsJob,
+    spec: &'j StreamsJobSpec,
+    placement: &'j Placement<'j>,
+    view: &'j View,
+    now: Timestamp,
+    events: Vec<Event>,
+}
+
+/// The HostPool with the name that a pool of a job requires.
+enum Found<'v> {
+    /// It does not exist.
+    Nothing,
+    /// The job owns it.
+    Own(&'v HostPool),
+    /// It is being deleted, or an earlier job of this name owns it and it will be deleted with that
+    /// job.
+    Leaving,
+    /// The job does not own it, so it is never changed.
+    Foreign,
+}
+
+impl<'j> JobReconciler<'j> {
+    fn plan(&mut self, policy: &Policy, plan: &mut Plan) {
+        let findings = &self.placement.findings;
+        let mut status = StreamsJobStatus {
+            conditions: self.job.status.conditions.clone(),
+            groups: self.build_groups(),
+            creation_order: find_creation_order(self.spec, &self.job.closure),
+            ..StreamsJobStatus::default()
+        };
+        let accepted = self.set_accepted(findings, &mut status.conditions);
+        let mut waits = Vec::new();
+        let mut taken = Vec::new();
+        for (written, pool) in self.spec.pools.iter().zip(&self.job.closure.pools) {
+            match self.find_pool(pool) {
+                Found::Foreign => taken.push(&*pool.host_pool),
+                Found::Nothing if accepted => {
+                    plan.actions.push(self.create_pool(written, pool));
+                    waits.push(format!(
+                        "{}: HostPool {} is being created",
+                        written.name, pool.host_pool
+                    ));
+                }
+                Found::Nothing => {}
+                Found::Leaving => {
+                    let problem = "still belongs to an earlier job of this name";
+                    waits.push(format!("{}: HostPool {} {problem}", written.name, pool.host_pool));
+                }
+                Found::Own(found) => {
+                    plan.actions.extend(self.grow_pool(pool, found).filter(|_| accepted));
+                    let problem = find_problem(found);
+                    waits.extend(problem.map(|problem| format!("{}: {problem}", written.name)));
+                    let host_pool = pool.host_pool.to_string();
+                    status.pools.push(OwnedPool { name: written.name.clone(), host_pool });
+                }
+            }
+        }
+        self.set_ready(accepted, findings, &taken, &waits, &mut status.conditions);
+        status.witness = self.find_placement(accepted, policy);
+        if status == self.job.status {
+            return;
+        }
+        let write = Write::Status {
+            resource_version: self.job.identity.resource_version.clone(),
+            status: serde_json::to_value(&status).unwrap_or(Value::Null),
+        };
+        let events = std::mem::take(&mut self.events);
+        let target = Target::new(STREAMS_JOB, self.name, &self.job.identity.uid);
+        let action = Action::new(target, write, events);
+        plan.actions.push(action.with_volatile(&["lastTransitionTime", "since"]));
+    }
+
+    /// The nodes to reserve. Once recorded, they are kept while there is nothing better: pods are on them,
+    /// or wait for them.
+    fn find_placement(&mut self, accepted: bool, policy: &Policy) -> Option<JobPlacement> {
+        let before = self.job.status.witness.clone();
+        if !needs_placement(self.job) {
+            return None;
+        }
+        let Some(plan) = &self.placement.plan else {
+            // Without an answer the pods go where their constraints allow, as without a search.
+            let is_free = accepted && self.placement.is_unknown;
+            return before.or_else(|| is_free.then(|| JobPlacement::new(Vec::new(), self.now)));
+        };
+        if before.is_none() && !(accepted && self.has_exclusive_nodes()) {
+            return None;
+        }
+        let mut nodes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (element, node) in &plan.reserved {
+            let name = self.spec.processing_elements[*element].name.clone();
+            nodes.entry(node).or_default().push(name);
+        }
+        let nodes: Vec<ReservedNode> = nodes
+            .into_iter()
+            .map(|(name, processing_elements)| ReservedNode {
+                name: name.to_owned(),
+                processing_elements,
+            })
+            .collect();
+        match before {
+            Some(before) if before.nodes == nodes => Some(before),
+            before => {
+                let moves = before.map_or(0, |before| before.moves);
+                let moves = moves + u32::from(self.placement.is_moved);
+                if self.placement.is_moved {
+                    let note = format!(
+                        "a pod found no room on the node that was reserved for it within {}; others are reserved now",
+                        policy.streams.grace_period
+                    );
+                    let reason = JobReason::NodesReservedAnew.as_str();
+                    self.events.push(Event { warning: false, reason, note });
+                }
+                Some(JobPlacement { moves, ..JobPlacement::new(nodes, self.now) })
+            }
+        }
+    }
+
+    /// Whether the exclusive pools of the job have their nodes, so that no pod that is not of the pool can
+    /// go there any more.
+    fn has_exclusive_nodes(&self) -> bool {
+        let exclusive = self.job.closure.pools.iter().filter(|pool| pool.exclusive);
+        exclusive.into_iter().all(|pool| match self.find_pool(pool) {
+            Found::Own(found) => find_problem(found).is_none(),
+            Found::Nothing | Found::Leaving | Found::Foreign => false,
+        })
+    }
+
+    /// Sets the condition Accepted. Returns whether it is True.
+    fn set_accepted(&mut self, findings: &[Finding], conditions: &mut Vec<Condition>) -> bool {
+        let generation = self.job.identity.generation;
+        let was_accepted = condition::find(conditions, ACCEPTED).is_some_and(|condition| {
+            condition.status == Status::True && condition.observed_generation == Some(generation)
+        });
+        let may_wait = was_accepted || self.placement.may_wait;
+        // More constraints than its own contradict a job that was accepted: those of what came since.
+        let is_of_cluster = |finding: &&Finding| {
+            finding.reason.stage() == Stage::Cluster || self.placement.is_about_all(finding)
+        };
+        let counts = |finding: &&Finding| !(may_wait && is_of_cluster(finding));
+        let findings: Vec<&Finding> = findings.iter().filter(counts).collect();
+        match findings.first() {
+            None => {
+                let message = match (&self.placement.plan, self.placement.findings.is_empty()) {
+                    (Some(_), _) => "the job can be placed as a whole",
+                    (None, true) if self.placement.is_unknown => {
+                        "no constraint contradicts another by itself; the search for a placement of the whole job ended without an answer"
+                    }
+                    (None, true) => "the job can be placed",
+                    (None, false) => "the job can be placed when there are nodes for it",
+                };
+                let reason = JobReason::Accepted.as_str();
+                self.set(conditions, ACCEPTED, Status::True, reason, message, false);
+            }
+            Some(first) => {
+                let messages: Vec<String> = findings
+                    .iter()
+                    .map(|finding| format!("{}; {}", finding.problem, finding.remedy))
+                    .collect();
+                let message = shorten(&messages.join(". "), LONGEST_MESSAGE);
+                let reason = first.reason.as_str();
+                self.set(conditions, ACCEPTED, Status::False, reason, &message, true);
+            }
+        }
+        findings.is_empty()
+    }
+
+    /// Sets the condition Ready. `taken` are the names of HostPools that the job needs and does not
+    /// own, `waits` the reasons why its pools are not ready.
+    fn set_ready(
+        &mut self,
+        accepted: bool,
+        findings: &[Finding],
+        taken: &[&str],
+        waits: &[String],
+        conditions: &mut Vec<Condition>,
+    ) {
+        let (status, reason, message) = if !accepted {
+            (Status::False, NOT_ACCEPTED, "see the condition Accepted".to_owned())
+        } else if !taken.is_empty() {
+            let message = format!(
+                "{} exists and is not owned by the job: delete it, or rename the pool in a new job",
+                taken.join(", ")
+            );
+            (Status::False, POOL_NAME_TAKEN, message)
+        } else if let Some(first) = findings.first() {
+            // The job was accepted, but by now it could not be placed.
+            (Status::False, first.reason.as_str(), format!("{}; {}", first.problem, first.remedy))
+        } else if !waits.is_empty() {
+            (Status::False, WAITING_FOR_POOLS, waits.join(". "))
+        } else {
+            (Status::True, POOLS_READY, "the pods can be created".to_owned())
+        };
+        // It is normal that a job waits for its pools.
+        let warning = !matches!(reason, POOLS_READY | WAITING_FOR_POOLS | NOT_ACCEPTED);
+        let message = shorten(&message, LONGEST_MESSAGE);
+        self.set(conditions, READY, status, reason, &message, warning);
+    }
+
+    /// Sets a condition, with an event if its status or reason changes. `NotAccepted` needs none:
+    /// the event about Accepted reports the same.
+    fn set(
+        &mut self,
+        conditions: &mut Vec<Condition>,
+        type_: &str,
+        status: Status,
+        reason: &'static str,
+        message: &str,
+        warning: bool,
+    ) {
+        let is_unchanged = condition::find(conditions, type_)
+            .is_some_and(|present| present.status == status && present.reason == reason);
+        if !is_unchanged && reason != NOT_ACCEPTED {
+            self.events.push(Event { warning, reason, note: message.to_owned() });
+        }
+        let generation = self.job.identity.generation;
+        condition::set(conditions, type_, status, reason, message, generation, self.now);
+    }
+
+    fn find_pool(&self, pool: &Pool) -> Found<'j> {
+        let name = Name::new(&self.name.namespace, &pool.host_pool);
+        let Some(found) = self.view.host_pool(&name) else { return Found::Nothing };
+        match &found.job {
+            Some((_, owner)) if *owner == self.job.identity.uid => match found.identity.deleting {
+                false => Found::Own(found),
+                true => Found::Leaving,
+            },
+            Some((owner, _)) if **owner == *self.name.name => Found::Leaving,
+            _ => Found::Foreign,
+        }
+    }
+
+    fn create_pool(
+        &self,
+        written: &crate::systems::streams::api::streams_job::Pool,
+        pool: &Pool,
+    ) -> Action {
+        let (namespace, name) = (&self.name.namespace, &pool.host_pool);
+        let object = json!({
+            "apiVersion": api::VERSION,
+            "kind": "HostPool",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": {"app.kubernetes.io/managed-by": "stowplan"},
+                // Without blockOwnerDeletion, which would require more permissions on jobs.
+                "ownerReferences": [{
+                    "apiVersion": api::VERSION,
+                    "kind": "StreamsJob",
+                    "name": *self.name.name,
+                    "uid": self.job.identity.uid,
+                    "controller": true,
+                }],
+            },
+            "spec": host_pool_spec(written),
+        });
+        let target = Target::new(HOST_POOL, &Name::new(namespace, name), "");
+        Action::new(target, Write::Create(object), Vec::new())
+    }
+
+    /// Raises the size of the HostPool to that in the job, which can only grow.
+    fn grow_pool(&self, pool: &Pool, found: &HostPool) -> Option<Action> {
+        let (Ok(Form::Sized(wanted, _)), Ok(Form::Sized(size, _))) = (&pool.form, &found.form)
+        else {
+            return None;
+        };
+        if size >= wanted {
+            return None;
+        }
+        let operations = vec![test_uid(&found.identity.uid), replace(&["spec", "size"], *wanted)];
+        let name = Name::new(&self.name.namespace, &pool.host_pool);
+        let target = Target::new(HOST_POOL, &name, &found.identity.uid);
+        Some(Action::new(target, Write::Patch(operations), Vec::new()))
+    }
+
+    /// The groups of elements that share a host, each with its present host.
+    fn build_groups(&self) -> Vec<Group> {
+        let units = self.job.closure.units.iter();
+        units
+            .filter_map(|unit| {
+                let name = unit.group.as_deref()?;
+                let label = (keys::GROUP, name);
+                let nodes = self.view.colocation_nodes(&self.name.namespace, label, None);
+                let mut nodes = nodes.into_iter();
+                let elements = unit.elements.iter();
+                Some(Group {
+                    name: name.to_owned(),
+                    processing_elements: elements
+                        .map(|element| self.spec.processing_elements[*element].name.clone())
+                        .collect(),
+                    // If colocation is only preferred, a group may run on several nodes.
+                    host: nodes.next().filter(|_| nodes.next().is_none()).map(str::to_owned),
+                })
+            })
+            .collect()
+    }
+}
+
+/// Why a pool is not ready; `None` if it is ready.
+fn find_problem(pool: &HostPool) -> Option<String> {
+    match condition::find(&pool.status.conditions, READY) {
+        Some(ready)
+            if ready.status == Status::True
+                && ready.observed_generation == Some(pool.identity.generation) =>
+        {
+            None
+        }
+        Some(ready) if ready.status != Status::True => {
+            Some(format!("{} ({})", ready.message, ready.reason))
+        }
+        _ => Some("the controller has not processed it yet".to_owned()),
+    }
+}
+
+/// The names of the elements in an order of creation in which no pod takes the node that a later
+/// one needs: first the elements that are bound to hosts or pools, then groups, then elements with
+/// exlocation or isolation, then the others.
+fn find_creation_order(spec: &StreamsJobSpec, closure: &Closure) -> Vec<String> {
+    let mut order: Vec<(u8, usize, usize)> = Vec::with_capacity(spec.processing_elements.len());
+    for (number, unit) in closure.units.iter().enumerate() {
+        let rank = if !unit.claims.is_empty() {
+            0
+        } else if unit.group.is_some() {
+            1
+        } else if !unit.exlocations.is_empty() || unit.isolated.is_some() {
+            2
+        } else {
+            3
+        };
+        order.extend(unit.elements.iter().map(|element| (rank, number, *element)));
+    }
+    order.sort_unstable();
+    order
+        .into_iter()
+        .map(|(_, _, element)| spec.processing_elements[element].name.clone())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,351 @@
+//! Judges every StreamsJob as a whole, once for each plan: what the pools of the job get, which nodes are
+//! reserved for its elements, and why not.
+//!
+//! Older jobs come first: what they name or have is not taken from them by exclusive pools of younger
+//! ones. What runs stays where it is; pods on nodes that are lost no longer count.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use crate::api::condition::{ACCEPTED, Status, find};
+use crate::placement::affinity::bound_to;
+use crate::placement::reason::{Finding, Stage};
+use crate::systems::exclusion::Exclusion;
+use crate::systems::fit::{self, Candidate, Question};
+use crate::systems::policy::Policy;
+use crate::systems::streams::job::check::check;
+use crate::systems::streams::job::placement::{
+    Fixed, Judged, MissingNode, Plan, is_searched, judge, lacks_only_nodes,
+};
+use crate::systems::streams::job::sites::Sites;
+use crate::systems::streams::kinds::host_pool::{Form, Host};
+use crate::systems::streams::kinds::streams_job::StreamsJob;
+use crate::systems::streams::kinds::streams_job::closure::Location;
+use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::systems::streams::policy::Unmet;
+use crate::systems::streams::resolve::find_node;
+use crate::view::{Name, View};
+
+/// What was found out about a job.
+#[derive(Debug, Default)]
+pub(super) struct Placement<'v> {
+    /// Why not all of it can run now.
+    pub(super) findings: Vec<Finding>,
+    /// Whether only nodes are missing, and the policy lets such a job wait.
+    pub(super) may_wait: bool,
+    /// How it can be placed. `None`: not at all, not searched for, or not found out.
+    pub(super) plan: Option<Plan<'v>>,
+    /// Whether the search has ended without an answer.
+    pub(super) is_unknown: bool,
+    /// Whether the last finding is about the job as a whole.
+    is_searched: bool,
+    /// Whether the plan leaves a node because a pod found no room there.
+    pub(super) is_moved: bool,
+    /// The nodes that have to be made, if the job waits for some.
+    pub(super) missing: Vec<MissingNode>,
+}
+
+impl Placement<'_> {
+    /// Whether a finding is about the job as a whole, and not about one of its parts.
+    pub(super) fn is_about_all(&self, finding: &Finding) -> bool {
+        self.is_searched && self.findings.last() == Some(finding)
+    }
+}
+
+/// Why a pool of a job gets no first members now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Hold {
+    /// The job cannot be placed as a whole.
+    Impossible,
+    /// The job's other pools are about to be created.
+    Incomplete,
+    /// Another HostPool has the name of one of the job's pools, so that it cannot be created.
+    Blocked,
+}
+
+/// What was found out about all jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Placements<'v> {
+    jobs: HashMap<&'v Name, Placement<'v>>,
+    /// The members of the pools of jobs, by the pool's hash.
+    members: HashMap<&'v str, BTreeMap<u32, &'v str>>,
+    /// The hashes of the pools that get no first members now, each with its job and why.
+    held: HashMap<&'v str, (&'v Name, Hold)>,
+    /// When a pod will have waited long enough for its node.
+    pub(super) recheck_at: Option<Timestamp>,
+}
+
+/// The pods of a job.
+#[derive(Debug, Default)]
+struct Pods<'v> {
+    /// The node of each element that runs.
+    running: BTreeMap<usize, &'v str>,
+    strangers: BTreeSet<&'v str>,
+    /// The pods that are unschedulable, by their elements.
+    waiting: Vec<(usize, &'v PodDetails)>,
+}
+
+impl<'v> Placements<'v> {
+    pub(super) fn new(view: &'v View, policy: &Policy, now: Timestamp) -> Self {
+        let mut placements = Self::default();
+        if !policy.streams.enabled {
+            return placements;
+        }
+        let mut jobs: Vec<(&Name, &StreamsJob)> = view
+            .streams_jobs()
+            .filter(|(name, job)| {
+                let exclusion = Exclusion::of_namespace(&name.namespace, view, policy);
+                job.spec.is_ok() && !job.identity.deleting && exclusion.is_none()
+            })
+            .collect();
+        jobs.sort_unstable_by_key(|(name, job)| (job.identity.created, *name));
+        if !jobs.iter().any(|(_, job)| is_searched(job)) {
+            for (name, job) in jobs {
+                let findings = check(name, job, view, policy);
+                placements.jobs.insert(name, Placement { findings, ..Placement::default() });
+            }
+            return placements;
+        }
+        let mut sites = Sites::new(view, policy);
+        for (name, job) in jobs.iter().filter(|(_, job)| !has_verdict(job, Status::False)) {
+            name_nodes(name, job, view, &mut sites);
+        }
+        let mut pods = find_pods(view, &jobs, &sites);
+        for (name, job) in jobs {
+            let of_job = pods.remove(name).unwrap_or_default();
+            let mut judging = Judging { view, policy, now, name, job, placements: &mut placements };
+            judging.judge(&of_job, &mut sites);
+        }
+        placements
+    }
+
+    /// What was found out about a job; `None`: the job is not served.
+    pub(super) fn get(&self, name: &Name) -> Option<&Placement<'v>> {
+        self.jobs.get(name)
+    }
+
+    /// The members of a pool, by index; `None`: the pool chooses them by itself.
+    pub(super) fn members(&self, hash: &str) -> Option<&BTreeMap<u32, &'v str>> {
+        self.members.get(hash)
+    }
+
+    /// The job because of which a pool gets no first members now, and why.
+    pub(super) fn holder(&self, hash: &str) -> Option<(&'v Name, Hold)> {
+        self.held.get(hash).copied()
+    }
+}
+
+/// Whether the controller has set the condition Accepted to this for the job as it is now.
+fn has_verdict(job: &StreamsJob, status: Status) -> bool {
+    find(&job.status.conditions, ACCEPTED).is_some_and(|condition| {
+        condition.status == status && condition.observed_generation == Some(job.identity.generation)
+    })
+}
+
+/// Records the nodes that a job names, and those that are reserved for it.
+fn name_nodes<'v>(name: &'v Name, job: &'v StreamsJob, view: &'v View, sites: &mut Sites<'v>) {
+    job.reserved.values().for_each(|node| sites.name_for(node, name));
+    let claims = job.closure.units.iter().flat_map(|unit| &unit.claims);
+    let mut hosts: Vec<&Host> = claims
+        .filter_map(|claim| match &claim.location {
+            Location::Host(host) => Some(host),
+            Location::Pool { pool, index } => job.closure.pools[*pool].listed((*index)?),
+        })
+        .collect();
+    for pool in job.closure.pools.iter().filter(|pool| pool.exclusive) {
+        if let Ok(Form::Literal(listed)) = &pool.form {
+            hosts.extend(listed);
+        }
+    }
+    for host in hosts {
+        if let Some(node) = find_node(view, host) {
+            sites.name_for(node, name);
+        }
+    }
+}
+
+/// The pods of all jobs. A pod on a node that is NotReady or does not exist is lost.
+fn find_pods<'v>(
+    view: &'v View,
+    jobs: &[(&'v Name, &'v StreamsJob)],
+    sites: &Sites<'v>,
+) -> HashMap<&'v Name, Pods<'v>> {
+    let known: HashMap<&Name, &StreamsJob> = jobs.iter().copied().collect();
+    let mut pods: HashMap<&Name, Pods<'_>> = HashMap::new();
+    let mut all: Vec<(&Name, &PodDetails)> =
+        view.pods().filter(|(_, pod)| pod.streams && !pod.finished).collect();
+    all.sort_unstable_by_key(|(name, _)| *name);
+    for (name, pod) in all {
+        let Some(job) = pod.job.as_deref() else { continue };
+        let Some((name, job)) = known.get_key_value(&Name::new(&name.namespace, job)) else {
+            continue;
+        };
+        let of_job = pods.entry(name).or_default();
+        let element = pod.element.as_deref().and_then(|element| job.closure.element(element));
+        match (pod.node.as_deref(), element) {
+            (Some(node), element) => {
+                let is_there = |of: &&str| {
+                    sites
+                        .state(of)
+                        .is_some_and(|of| !of.site.limits.not_ready && !of.site.limits.deleted)
+                };
+                let Some(node) = Some(node).filter(is_there) else { continue };
+                match element {
+                    // Of two pods of an element, the one that stays counts.
+                    Some(element) if !pod.identity.deleting => {
+                        of_job.running.insert(element, node);
+                    }
+                    Some(element) => _ = of_job.running.entry(element).or_insert(node),
+                    None => _ = of_job.strangers.insert(node),
+                }
+            }
+            (None, Some(element))
+                if pod.unschedulable_since.is_some() && !pod.identity.deleting =>
+            {
+                of_job.waiting.push((element, pod));
+            }
+            (None, _) => {}
+        }
+    }
+    pods
+}
+
+/// The state of judging one job.
+struct Judging<'w, 'v, 'p> {
+    view: &'v View,
+    policy: &'p Policy,
+    now: Timestamp,
+    name: &'v Name,
+    job: &'v StreamsJob,
+    placements: &'w mut Placements<'v>,
+}
+
+impl<'v> Judging<'_, 'v, '_> {
+    fn judge(&mut self, pods: &Pods<'v>, sites: &mut Sites<'v>) {
+        let (name, job, view) = (self.name, self.job, self.view);
+        let mut placement =
+            Placement { findings: check(name, job, view, self.policy), ..Placement::default() };
+        let wait = self.policy.streams.unmet == Unmet::Wait;
+        // A job that was accepted goes on with the nodes that are left.
+        let goes_on = (wait || has_verdict(job, Status::True))
+            && placement.findings.iter().all(lacks_only_nodes);
+        if is_searched(job) && (placement.findings.is_empty() || goes_on) {
+            let fixed = self.fix(pods);
+            let closed = self.find_closed(pods);
+            let mut judged =
+                judge(name, job, sites, &Fixed { closed: closed.clone(), ..fixed.clone() });
+            placement.is_moved = !closed.is_empty() && matches!(judged, Judged::Possible(_));
+            if !closed.is_empty() && !placement.is_moved {
+                // Nothing better: what is reserved stays.
+                judged = judge(name, job, sites, &fixed);
+            }
+            match judged {
+                Judged::Possible(plan) => placement.plan = Some(plan),
+                Judged::Impossible(finding, missing) => {
+                    if wait && lacks_only_nodes(&finding) {
+                        placement.missing = missing;
+                    }
+                    placement.findings.push(finding);
+                    placement.is_searched = true;
+                }
+                Judged::Unknown => placement.is_unknown = true,
+            }
+            self.serve_pools(&placement, &fixed, sites);
+        }
+        placement.may_wait = wait
+            && placement.findings.iter().any(|of| of.reason.stage() == Stage::Cluster)
+            && placement.findings.iter().all(lacks_only_nodes);
+        self.placements.jobs.insert(name, placement);
+    }
+
+    /// What is fixed about the job.
+    fn fix(&self, pods: &Pods<'v>) -> Fixed<'v> {
+        let mut fixed = Fixed::without_pods(self.name, self.job, self.view);
+        fixed.running = pods.running.clone();
+        fixed.strangers = pods.strangers.clone();
+        for (unit, node) in &self.job.reserved {
+            let elements = &self.job.closure.units[*unit].elements;
+            fixed.reserved.extend(elements.iter().map(|element| (*element, &**node)));
+        }
+        fixed
+    }
+
+    /// The nodes that are closed to an element whose pod has been unschedulable for the grace period on the
+    /// node that is reserved for it: that node, and those on which the pod does not fit either.
+    fn find_closed(&mut self, pods: &Pods<'v>) -> BTreeMap<usize, BTreeSet<&'v str>> {
+        let mut closed: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
+        let moves = self.job.status.witness.as_ref().map_or(0, |witness| witness.moves);
+        for (element, pod) in &pods.waiting {
+            let Some(unit) = self.job.closure.unit_index(*element) else { continue };
+            let Some(reserved) = self.job.reserved.get(&unit) else { continue };
+            let Some(pending) = pod.pending.as_deref() else { continue };
+            let is_bound_here = pending.terms.as_deref().and_then(bound_to) == Some(reserved)
+                && pending.gate.is_none();
+            let Some(since) = pod.unschedulable_since.filter(|_| is_bound_here) else { continue };
+            // The pauses grow: a pod that finds no room anywhere is not made again and again.
+            let pause = patience(self.policy) * (1 << moves.min(6));
+            match since.checked_add(pause) {
+                Ok(due) if due > self.now => {
+                    let earlier = self.placements.recheck_at.map_or(due, |at| at.min(due));
+                    self.placements.recheck_at = Some(earlier);
+                }
+                Ok(_) => {
+                    let needs = pending.needs();
+                    let fits = |node: &str| {
+                        let candidate = Candidate::find(node, self.view);
+                        candidate.is_some_and(|candidate| {
+                            fit::first_obstacle(&Question::new(candidate, &needs), fit::ALL)
+                                .is_none()
+                        })
+                    };
+                    let nodes = closed.entry(*element).or_default();
+                    let others = self.view.nodes().map(|(node, _)| node);
+                    nodes.extend(others.filter(|node| **node == **reserved || !fits(node)));
+                }
+                Err(_) => {}
+            }
+        }
+        closed
+    }
+
+    /// Gives the pools of the job the members of the plan, or holds them until there is one.
+    fn serve_pools(&mut self, placement: &Placement<'v>, fixed: &Fixed<'v>, sites: &mut Sites<'v>) {
+        let labelled =
+            || self.job.closure.pools.iter().enumerate().filter(|(_, of)| of.is_labelled());
+        let missing = || labelled().filter(|(pool, _)| !fixed.pools.contains_key(pool));
+        let is_complete = missing().next().is_none();
+        let exists = |of: &str| self.view.host_pool(&Name::new(&self.name.namespace, of)).is_some();
+        let hold = if placement.plan.is_none() {
+            Hold::Impossible
+        } else if missing().any(|(_, of)| exists(&of.host_pool)) {
+            Hold::Blocked
+        } else {
+            Hold::Incomplete
+        };
+        for (pool, of) in labelled() {
+            let found = fixed.pools.get(&pool).and_then(|found| found.hash.as_deref());
+            let Some(hash) = found else { continue };
+            let members = placement.plan.as_ref().and_then(|plan| plan.pools.get(&pool));
+            match members.filter(|_| is_complete) {
+                Some(members) => {
+                    members.values().for_each(|node| sites.give(node, hash, of.exclusive));
+                    self.placements.members.insert(hash, members.clone());
+                }
+                None if !placement.is_unknown => {
+                    _ = self.placements.held.insert(hash, (self.name, hold))
+                }
+                None => {}
+            }
+        }
+        if let Some(plan) = &placement.plan {
+            plan.reserved.values().for_each(|node| sites.name_for(node, self.name));
+        }
+    }
+}
+
+/// How long a pod may be unschedulable before another node is sought for it.
+pub(super) fn patience(policy: &Policy) -> SignedDuration {
+    SignedDuration::try_from(policy.streams.grace_period.length())
+        .unwrap_or(SignedDuration::from_secs(30))
+}

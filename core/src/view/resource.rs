@@ -1,0 +1,104 @@
+//! Names a kind of objects as the API server does.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource as BuiltIn};
+use kube_core::GroupVersionKind;
+use kube_core::discovery::ApiResource;
+
+/// A kind of objects at the API server. Two are equal if their group and plural name are equal: the
+/// version only affects how an object is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Resource {
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// The version for writes and references, such as `v1`.
+    pub version: &'static str,
+    /// The kind, such as `StatefulSet`.
+    pub kind: &'static str,
+    /// The plural name in paths and metrics, such as `statefulsets`.
+    pub plural: &'static str,
+    /// Whether the objects are in namespaces.
+    pub namespaced: bool,
+}
+
+pub const NODE: Resource = Resource::cluster_wide::<core::Node>();
+pub const NAMESPACE: Resource = Resource::cluster_wide::<core::Namespace>();
+pub const POD: Resource = Resource::namespaced::<core::Pod>();
+pub const STATEFUL_SET: Resource = Resource::namespaced::<apps::StatefulSet>();
+
+impl Resource {
+    /// The resource of a kind of Kubernetes whose objects are in namespaces.
+    #[must_use]
+    pub(crate) const fn namespaced<K: BuiltIn<Scope = NamespaceResourceScope>>() -> Self {
+        Self { namespaced: true, ..Self::built_in::<K>() }
+    }
+
+    /// The resource of a kind of Kubernetes whose objects are in no namespace.
+    #[must_use]
+    pub(crate) const fn cluster_wide<K: BuiltIn<Scope = ClusterResourceScope>>() -> Self {
+        Self::built_in::<K>()
+    }
+
+    const fn built_in<K: BuiltIn>() -> Self {
+        Self {
+            group: K::GROUP,
+            version: K::VERSION,
+            kind: K::KIND,
+            plural: K::URL_PATH_SEGMENT,
+            namespaced: false,
+        }
+    }
+
+    /// `apiVersion` as in objects, such as `apps/v1`.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        match self.group {
+            "" => self.version.to_owned(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// The resource for a client of the API server.
+    #[must_use]
+    pub fn api_resource(&self) -> ApiResource {
+        let of_version = GroupVersionKind::gvk(self.group, self.version, self.kind);
+        ApiResource::from_gvk_with_plural(&of_version, self.plural)
+    }
+}
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        (self.group, self.plural) == (other.group, other.plural)
+    }
+}
+
+impl Eq for Resource {}
+
+impl Hash for Resource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.group, self.plural).hash(state);
+    }
+}
+
+impl Ord for Resource {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.group, self.plural).cmp(&(other.group, other.plural))
+    }
+}
+
+impl PartialOrd for Resource {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.kind)
+    }
+}

@@ -1,0 +1,348 @@
+//! The tables of a View. Each keeps some fields of the objects of one kind.
+//!
+//! A kind is one resource of the API server. Several tables may read it: one system reads the job
+//! of a pod, another the resources that the pod uses on its node. Each table is an implementation
+//! of [`Table`]. Reading, applying, forgetting, counting and comparing versions loop over all
+//! tables of a kind, so that all tables show the same state of an object.
+
+mod object;
+
+use std::any::{Any, TypeId};
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_core::Resource as _;
+use kube_core::discovery::ApiResource;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Identity, Name, Resource};
+pub use object::Object;
+
+/// The purpose of a View, which determines the objects and fields that it keeps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Scope {
+    /// The fields that the admission of pods and claims needs, from a cluster.
+    Admission,
+    /// Also the details that the controller needs.
+    Controller,
+    /// The fields that admission needs, from files; finished objects are kept, too.
+    File,
+}
+
+impl Scope {
+    pub(crate) const ALL: &'static [Self] = &[Self::Admission, Self::Controller, Self::File];
+}
+
+/// The origin of a kind's definition.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Definition {
+    /// Every cluster serves it.
+    BuiltIn,
+    /// A CustomResourceDefinition in stowplan's chart. An object that does not decode, for example
+    /// because a newer release wrote it, is kept with the error.
+    Own,
+    /// A CustomResourceDefinition of another project. The cluster may not serve it, may serve it
+    /// later, and may serve any of several versions.
+    Foreign,
+}
+
+/// A kind of objects that a View reads.
+#[derive(Debug)]
+pub struct Kind {
+    pub resource: Resource,
+    pub definition: Definition,
+    /// The versions that can be read, the preferred one first; empty: that of the resource.
+    pub versions: &'static [&'static str],
+    /// The warning of a command whose user may not list the kind; `None`: that is an error.
+    pub without: Option<&'static str>,
+    /// The warning of a command if the cluster does not serve the kind; `None`: there is no
+    /// warning.
+    pub unserved: Option<&'static str>,
+    /// Whether a decision in one namespace needs the objects of other namespaces.
+    pub across_namespaces: bool,
+    /// Whether commands do not list the kind: nothing that they say depends on it, and most of their
+    /// users may not list it.
+    pub is_for_controller: bool,
+}
+
+impl Kind {
+    /// A kind that every cluster serves.
+    #[must_use]
+    pub const fn built_in(resource: Resource) -> Self {
+        Self {
+            resource,
+            definition: Definition::BuiltIn,
+            versions: &[],
+            without: None,
+            unserved: None,
+            across_namespaces: false,
+            is_for_controller: false,
+        }
+    }
+
+    /// Whether an object with this `apiVersion` and `kind` is of this kind.
+    fn is_named(&self, version: &str, kind: &str) -> bool {
+        if self.resource.kind != kind {
+            return false;
+        }
+        match self.definition {
+            // Objects of unknown, newer versions are read as far as possible.
+            Definition::Foreign => {
+                version.split_once('/').is_some_and(|(group, _)| group == self.resource.group)
+            }
+            _ => self.resource.api_version() == version,
+        }
+    }
+
+    /// The kind in each version that can be read, the preferred one first.
+    pub fn api_resources(&self) -> impl Iterator<Item = ApiResource> {
+        let own = std::slice::from_ref(&self.resource.version);
+        let versions = if self.versions.is_empty() { own } else { self.versions };
+        versions.iter().map(|version| Resource { version, ..self.resource }.api_resource())
+    }
+
+    /// The name of an object of this kind; `None`: it has no `metadata.name`. A namespaced object
+    /// without a namespace is in `default`, as with kubectl.
+    #[must_use]
+    pub fn name(&self, metadata: &ObjectMeta) -> Option<Name> {
+        let namespace = match self.resource.namespaced {
+            true => metadata.namespace.as_deref().unwrap_or("default"),
+            false => "",
+        };
+        Some(Name::new(namespace, metadata.name.as_deref()?))
+    }
+}
+
+/// A watch that feeds tables. Tables of one kind with the same `store` share it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Watch {
+    /// The name in logs and metrics.
+    pub store: &'static str,
+    /// The label selector of the objects; empty: all objects.
+    pub selector: Cow<'static, str>,
+}
+
+/// The watch of all objects of a kind, in these scopes.
+pub(crate) fn all_of_kind(kind: &Kind, scopes: &[Scope], scope: Scope) -> Vec<Watch> {
+    let all = Watch { store: kind.resource.plural, selector: "".into() };
+    if scopes.contains(&scope) { vec![all] } else { Vec::new() }
+}
+
+/// A Rust type into which the API server's objects are decoded.
+pub trait ApiObject:
+    kube_core::Resource<DynamicType: ApiType> + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> ApiObject for K where
+    K: kube_core::Resource<DynamicType: ApiType>
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// The dynamic part of an object type that a client needs for requests.
+pub trait ApiType: Clone + Debug + Eq + Hash + Send + Sync + 'static {
+    /// The dynamic type of this resource.
+    fn of(resource: &ApiResource) -> Self;
+}
+
+impl ApiType for () {
+    fn of(_: &ApiResource) -> Self {}
+}
+
+impl ApiType for ApiResource {
+    fn of(resource: &ApiResource) -> Self {
+        resource.clone()
+    }
+}
+
+/// The fields that a View keeps of the objects of a kind, by name.
+pub trait Table: Any + Debug + Default + Send + Sync {
+    /// The type of the objects.
+    type Object: ApiObject;
+    /// The fields that are kept of one object.
+    type Row: Send + 'static;
+    /// The kind of the objects.
+    const KIND: &'static Kind;
+    /// The value of the label `kind` in metrics; `None`: metrics do not count the table.
+    const COUNTED_AS: Option<&'static str>;
+
+    /// The watches that feed the table.
+    #[must_use]
+    fn watches(scope: Scope) -> Vec<Watch> {
+        all_of_kind(Self::KIND, Scope::ALL, scope)
+    }
+
+    /// Reads an object; `None`: the table does not keep it.
+    fn read(object: &Self::Object, scope: Scope) -> Option<Self::Row>;
+
+    /// Reads an object that does not decode; `None`: the table does not keep it.
+    #[must_use]
+    fn unreadable(_metadata: &ObjectMeta, _problem: &str) -> Option<Self::Row> {
+        None
+    }
+
+    /// Adds an object. The table must not contain the name.
+    fn put(&mut self, name: Name, row: Self::Row);
+
+    /// Removes an object, if it is in the table.
+    fn forget(&mut self, name: &Name);
+
+    /// The number of objects in the table.
+    fn count(&self) -> usize;
+
+    /// Whether the table has this row for the name already, or no row if there is none, except for
+    /// the version of the object: then nothing that depends on the table has changed.
+    fn shows(&self, name: &Name, row: Option<&Self::Row>) -> bool;
+
+    /// The version of an object in the table, if known.
+    fn version(&self, _name: &Name) -> Option<&Identity> {
+        None
+    }
+
+    /// The value of an object's label. `None`: the table does not know the label; `Some(None)`: the
+    /// object does not have it.
+    fn label(&self, _name: &Name, _key: &str) -> Option<Option<&str>> {
+        None
+    }
+}
+
+/// A row of any table.
+type Row = Box<dyn Any + Send>;
+
+/// A type that implements [`Table`], as a value.
+#[derive(Clone, Copy, Debug)]
+pub struct TableType {
+    kind: &'static Kind,
+    id: fn() -> TypeId,
+    object: fn() -> TypeId,
+    make: fn() -> Box<dyn AnyTable>,
+    watches: fn(Scope) -> Vec<Watch>,
+    decode: fn(Value) -> Result<Decoded, serde_json::Error>,
+    read: fn(&dyn Any, Scope) -> Option<Row>,
+    unreadable: fn(&ObjectMeta, &str) -> Option<Row>,
+}
+
+/// An object with its name.
+struct Decoded {
+    name: Option<Name>,
+    identity: Identity,
+    object: Box<dyn Any>,
+}
+
+impl TableType {
+    /// The value for `T`.
+    #[must_use]
+    pub const fn of<T: Table>() -> Self {
+        Self {
+            kind: T::KIND,
+            id: TypeId::of::<T>,
+            object: TypeId::of::<T::Object>,
+            make: || Box::new(T::default()),
+            watches: T::watches,
+            decode: |document| {
+                let object: T::Object = serde_json::from_value(document)?;
+                let (name, identity) = (T::KIND.name(object.meta()), object.meta().into());
+                Ok(Decoded { name, identity, object: Box::new(object) })
+            },
+            read: |object, scope| {
+                let row = T::read(object.downcast_ref()?, scope)?;
+                Some(Box::new(row))
+            },
+            unreadable: |metadata, problem| {
+                let row = T::unreadable(metadata, problem)?;
+                Some(Box::new(row))
+            },
+        }
+    }
+
+    /// The kind of the table's objects.
+    #[must_use]
+    pub fn kind(&self) -> &'static Kind {
+        self.kind
+    }
+
+    /// The watches that feed the table.
+    #[must_use]
+    pub fn watches(&self, scope: Scope) -> Vec<Watch> {
+        (self.watches)(scope)
+    }
+
+    /// Whether this watch feeds the table.
+    #[must_use]
+    pub fn is_fed_by(&self, kind: &Kind, store: &str, scope: Scope) -> bool {
+        self.kind.resource == kind.resource
+            && self.watches(scope).iter().any(|watch| watch.store == store)
+    }
+
+    pub(super) fn id(&self) -> TypeId {
+        (self.id)()
+    }
+
+    pub(super) fn make(&self) -> Box<dyn AnyTable> {
+        (self.make)()
+    }
+}
+
+/// A table of a View, without its type.
+pub(super) trait AnyTable: Any + Debug + Send + Sync {
+    fn kind(&self) -> &'static Kind;
+    fn put(&mut self, name: Name, row: Box<dyn Any>);
+    fn forget(&mut self, name: &Name);
+    fn shows(&self, name: &Name, row: Option<&dyn Any>) -> bool;
+    fn counted(&self) -> Option<(&'static str, usize)>;
+    fn version(&self, name: &Name) -> Option<&Identity>;
+    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>>;
+    #[cfg(test)]
+    fn count(&self) -> usize;
+}
+
+impl<T: Table> AnyTable for T {
+    fn kind(&self) -> &'static Kind {
+        T::KIND
+    }
+
+    fn put(&mut self, name: Name, row: Box<dyn Any>) {
+        // The row always has the type of the table that read it.
+        if let Ok(row) = row.downcast() {
+            Table::put(self, name, *row);
+        }
+    }
+
+    fn forget(&mut self, name: &Name) {
+        Table::forget(self, name);
+    }
+
+    fn shows(&self, name: &Name, row: Option<&dyn Any>) -> bool {
+        match row.map(<dyn Any>::downcast_ref) {
+            Some(None) => false,
+            Some(Some(row)) => Table::shows(self, name, Some(row)),
+            None => Table::shows(self, name, None),
+        }
+    }
+
+    fn counted(&self) -> Option<(&'static str, usize)> {
+        T::COUNTED_AS.map(|counted| (counted, Table::count(self)))
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Table::version(self, name)
+    }
+
+    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
+        Table::label(self, name, key)
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        Table::count(self)
+    }
+}
