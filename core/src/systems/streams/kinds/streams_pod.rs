@@ -38,33 +38,6 @@ pub(crate) const GROUP: &str = "stowplan.dev/colocation-group";
 /// The label that names a pod's processing element.
 pub(crate) const PROCESSING_ELEMENT: &str = "streams.ibm.com/pe";
 
-/// A pod of a Streams job.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct StreamsPod {
-    /// The label `streams.ibm.com/job`.
-    pub job: Option<Box<str>>,
-    /// The node it is bound to.
-    pub node: Option<Box<str>>,
-    /// Whether its containers have ended, so that it uses none of its node's resources.
-    pub finished: bool,
-    /// Its colocation labels (key and value).
-    pub colocation: Box<[(Box<str>, Box<str>)]>,
-    /// Fields that only the controller keeps.
-    pub details: Option<Box<PodDetails>>,
-}
-
-impl From<&core::Pod> for StreamsPod {
-    fn from(pod: &core::Pod) -> Self {
-        Self {
-            job: kubernetes::label(&pod.metadata, JOB).map(Into::into),
-            node: kubernetes::node_name(pod).map(Into::into),
-            finished: kubernetes::is_finished(pod),
-            colocation: find_colocation_labels(pod),
-            details: None,
-        }
-    }
-}
-
 /// The colocation labels of a pod (key and value): of tokens, and of the group of a StreamsJob.
 fn find_colocation_labels(pod: &core::Pod) -> Box<[(Box<str>, Box<str>)]> {
     let labels = pod.metadata.labels.iter().flatten();
@@ -79,12 +52,14 @@ fn is_streams_pod(pod: &core::Pod) -> bool {
     label(JOB).is_some() || label(APP) == Some(APP_VALUE)
 }
 
-/// The fields that only the controller keeps of a Streams pod, and of any other pod that asks for
-/// the hosts of a pool.
+/// The fields of a Streams pod, and of any other pod that asks for the hosts of a pool. Only the
+/// controller needs all of them; elsewhere the table keeps the job, the node and the groups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PodDetails {
+    /// True if all fields were read, so that the table keeps them.
+    is_complete: bool,
     pub identity: Identity,
-    /// Whether it is a Streams pod: no other pods prevent a node from becoming exclusive.
+    /// True if it is a Streams pod: no other pods prevent a node from becoming exclusive.
     pub streams: bool,
     /// The label `streams.ibm.com/job`.
     pub job: Option<Box<str>>,
@@ -92,7 +67,7 @@ pub(crate) struct PodDetails {
     pub element: Option<Box<str>>,
     /// The node it is bound to.
     pub node: Option<Box<str>>,
-    /// Whether its containers have ended.
+    /// True if its containers have ended, so that it uses none of its node's resources.
     pub finished: bool,
     /// The fields that matter while it has no node.
     pub pending: Option<Box<PendingPod>>,
@@ -125,7 +100,7 @@ pub(crate) struct PendingPod {
     /// True if its record says that it is kept apart from others, but it may run on a node without the label
     /// `kubernetes.io/hostname`, where the scheduler does not keep pods apart.
     pub may_be_nameless: bool,
-    /// Whether it must be on the node of a colocation group.
+    /// True if it must be on the node of a colocation group.
     pub is_near: bool,
     /// The terms of its required node affinity, without the hostnames of pool members.
     pub terms: Option<Box<[NodeSelectorTerm]>>,
@@ -175,7 +150,7 @@ impl PendingPod {
         &self.requests
     }
 
-    /// What it requires of its node, but for the name of a node in its required node affinity.
+    /// Returns the requirements on its node, without the name of a node in its required node affinity.
     pub(crate) fn needs(&self) -> PodNeeds<'_> {
         let selector = self.node_selector.iter();
         PodNeeds {
@@ -188,16 +163,28 @@ impl PendingPod {
 }
 
 impl PodDetails {
-    /// Whether the pod tolerates the taint of the pool with this hash by key and value.
+    /// Returns true if the pod tolerates the taint of the pool with this hash by key and value.
     #[must_use]
     pub(crate) fn tolerates(&self, hash: &str) -> bool {
         self.tolerates.iter().any(|tolerated| **tolerated == *hash)
     }
 
-    /// Reads a pod. `None` if it is not a Streams pod and does not ask for a pool's hosts.
+    /// Reads the fields that the table keeps everywhere.
+    fn read_common(pod: &core::Pod) -> Self {
+        Self {
+            streams: is_streams_pod(pod),
+            job: kubernetes::label(&pod.metadata, JOB).map(Into::into),
+            node: kubernetes::node_name(pod).map(Into::into),
+            finished: kubernetes::is_finished(pod),
+            groups: find_colocation_labels(pod),
+            ..Self::default()
+        }
+    }
+
+    /// Reads all fields of a pod. `None` if it is not a Streams pod and does not ask for a pool's hosts.
     #[must_use]
     pub(crate) fn read(pod: &core::Pod) -> Option<Self> {
-        let streams = is_streams_pod(pod);
+        let common = Self::read_common(pod);
         let pools = find_pools(pod);
         let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref());
         let tolerated = |key: &'static str| {
@@ -210,28 +197,25 @@ impl PodDetails {
         let former: BTreeSet<&str> = tolerated(FORMER_EXCLUSIVE_TAINT).collect();
         let tolerates: Box<[Box<str>]> =
             current.union(&former).map(|hash| (*hash).into()).collect();
-        if !streams && pools.is_empty() && tolerates.is_empty() {
+        if !common.streams && pools.is_empty() && tolerates.is_empty() {
             return None;
         }
         let unschedulable = kubernetes::condition(pod, "PodScheduled").filter(|condition| {
             condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable")
         });
+        let is_pending = common.node.is_none() && (common.streams || !pools.is_empty());
         Some(Self {
+            is_complete: true,
             identity: Identity::from(&pod.metadata),
-            streams,
-            job: kubernetes::label(&pod.metadata, JOB).map(Into::into),
             element: kubernetes::label(&pod.metadata, PROCESSING_ELEMENT).map(Into::into),
-            node: kubernetes::node_name(pod).map(Into::into),
-            finished: kubernetes::is_finished(pod),
-            pending: ((streams || !pools.is_empty()) && kubernetes::node_name(pod).is_none())
-                .then(|| Box::new(PendingPod::read(pod))),
+            pending: is_pending.then(|| Box::new(PendingPod::read(pod))),
             pools,
             tolerates,
             tolerates_former: former.difference(&current).map(|hash| (*hash).into()).collect(),
-            groups: find_colocation_labels(pod),
             unschedulable_since: unschedulable
                 .and_then(|condition| condition.last_transition_time.as_ref().map(|time| time.0)),
             woken: woken(pod),
+            ..common
         })
     }
 }
@@ -281,13 +265,15 @@ struct Count {
     pods: usize,
 }
 
-/// The contribution of a pod to the counts of its groups, kept so that it can be subtracted.
+/// The pod as the table keeps it: its contribution to the counts of its groups, so that it can be
+/// subtracted.
 #[derive(Debug)]
 struct Contribution {
     job: Option<Arc<str>>,
     /// `None` if the pod is not bound yet or has ended.
     node: Option<Arc<str>>,
     groups: Box<[Arc<Group>]>,
+    /// All fields, if they were read.
     details: Option<Box<PodDetails>>,
 }
 
@@ -336,7 +322,7 @@ impl StreamsPods {
 
 impl Table for StreamsPods {
     type Object = core::Pod;
-    type Row = StreamsPod;
+    type Row = PodDetails;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = Some("pods");
 
@@ -352,19 +338,18 @@ impl Table for StreamsPods {
         ]
     }
 
-    fn read(pod: &core::Pod, scope: Scope) -> Option<StreamsPod> {
-        if scope != Scope::Controller {
-            return is_streams_pod(pod).then(|| pod.into());
+    fn read(pod: &core::Pod, scope: Scope) -> Option<PodDetails> {
+        match scope {
+            Scope::Controller => PodDetails::read(pod),
+            _ => is_streams_pod(pod).then(|| PodDetails::read_common(pod)),
         }
-        let details = Some(Box::new(PodDetails::read(pod)?));
-        Some(StreamsPod { details, ..pod.into() })
     }
 
-    fn put(&mut self, name: Name, pod: StreamsPod) {
+    fn put(&mut self, name: Name, pod: PodDetails) {
         let job = pod.job.as_deref().map(|job| self.texts.hold(job));
         let node = pod.node.as_deref().filter(|_| !pod.finished);
         let node = node.map(|node| self.texts.hold(node));
-        let groups = pod.colocation.iter().map(|(key, value)| {
+        let groups = pod.groups.iter().map(|(key, value)| {
             let group =
                 Group { namespace: name.namespace.clone(), key: key.clone(), value: value.clone() };
             let known = self.groups.get_key_value(&group).map(|(group, _)| Arc::clone(group));
@@ -383,7 +368,8 @@ impl Table for StreamsPods {
             group
         });
         let groups = groups.collect();
-        self.pods.insert(name, Contribution { job, node, groups, details: pod.details });
+        let details = pod.is_complete.then(|| Box::new(pod));
+        self.pods.insert(name, Contribution { job, node, groups, details });
     }
 
     fn forget(&mut self, name: &Name) {
@@ -411,13 +397,10 @@ impl Table for StreamsPods {
         self.pods.len()
     }
 
-    fn shows(&self, name: &Name, pod: Option<&StreamsPod>) -> bool {
+    fn shows(&self, name: &Name, pod: Option<&PodDetails>) -> bool {
         match (self.pods.get(name), pod) {
             (None, None) => true,
-            // The controller keeps everything else in the details, too.
-            (Some(Contribution { details: Some(own), .. }), Some(pod)) => {
-                pod.details.as_ref() == Some(own)
-            }
+            (Some(Contribution { details: Some(own), .. }), Some(pod)) => **own == *pod,
             _ => false,
         }
     }
