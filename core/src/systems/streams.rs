@@ -47,7 +47,7 @@ use crate::systems::streams::policy::Compat;
 use crate::view::View;
 use crate::view::resource::{NAMESPACE, NODE, POD, STATEFUL_SET};
 
-use request::Request;
+use request::{Request, Source};
 use resources::{HOST_POOL, STREAMS_JOB};
 use token::Token;
 
@@ -124,11 +124,13 @@ struct Placing<'p> {
 
 impl Placing<'_> {
     fn place_by_annotations(&mut self) {
-        let request = Request::parse(self.pod, false, &mut self.outcome);
+        let request = Request::parse(self.pod, Source::Annotations, &mut self.outcome);
         let node = self.resolve_location(&request);
         self.colocate(&request, node.as_deref());
-        self.exlocate(&request, None);
-        self.isolate(&request);
+        self.exlocate(&request.exlocation, request.enforcement, None);
+        if let Some(operator) = &request.isolation {
+            self.isolate(operator, request.enforcement);
+        }
     }
 
     /// Whether the policy asks for `compat: upstream`: the literal forms of the Streams design.

@@ -1,6 +1,7 @@
 //! Translates colocation, exlocation and isolation into pod affinity and anti-affinity.
 
-use super::request::Request;
+use super::request::{Request, element_of, job_of, missing_labels};
+use super::token::Token;
 use super::{Placing, keys};
 use crate::placement::intent::{
     Change, Enforcement, HOSTNAME, LabelRequirement, Operator, PodTerm, Selector,
@@ -20,12 +21,12 @@ impl Placing<'_> {
         if request.host.is_some() || request.pool.is_some() {
             self.warn(key, "the group's other pods do not inherit this pod's host or pool");
         }
+        let own_job = job_of(self.pod);
         let is_labelled = self.pod.label(&label) == Some(&*value);
         // A preferred term does not exclude the node.
         let is_required = request.enforcement == Enforcement::Required;
         if let Some(node) = node.filter(|_| is_required && !is_labelled) {
-            let job = request.job.as_deref();
-            let group = self.view.colocation_nodes(self.pod.namespace, (&label, &value), job);
+            let group = self.view.colocation_nodes(self.pod.namespace, (&label, &value), own_job);
             if !group.is_empty() && !group.contains(node) {
                 let nodes: Vec<_> = group.into_iter().collect();
                 self.report(
@@ -41,8 +42,8 @@ impl Placing<'_> {
             }
         }
 
-        let job = request.job.as_deref().filter(|_| !self.is_compatible());
-        if request.job.is_none() && !self.is_compatible() {
+        let job = own_job.filter(|_| !self.is_compatible());
+        if own_job.is_none() && !self.is_compatible() {
             self.warn_about_labels(
                 key,
                 &format!("no label {}", keys::JOB),
@@ -67,14 +68,20 @@ impl Placing<'_> {
 
     /// `hostExlocation`: no two pods with the token run on one node. The pods of a `group` of a
     /// StreamsJob share their tokens, so the pods of the same group are exempt.
-    pub(super) fn exlocate(&mut self, request: &Request, group: Option<&str>) {
+    pub(super) fn exlocate(
+        &mut self,
+        tokens: &[Token],
+        enforcement: Enforcement,
+        group: Option<&str>,
+    ) {
         let key = keys::HOST_EXLOCATION;
-        for token in &request.exlocation {
+        let job = job_of(self.pod);
+        for token in tokens {
             let label = token.label_key(keys::EXLOCATION_LABEL_PREFIX);
             let value = token.label_value();
             let mut further = Vec::new();
             if !self.is_compatible() {
-                further.extend(request.job.as_deref().map(same_job));
+                further.extend(job.map(same_job));
             }
             match group {
                 // Under `compat: upstream` too: otherwise the pod could not join its own group.
@@ -84,7 +91,7 @@ impl Placing<'_> {
                 // Otherwise a rollout might never finish: the old pod of a processing element would
                 // exclude the new one from its node, and is deleted only when the new one is ready.
                 None if !self.is_compatible() => {
-                    further.extend(request.processing_element.as_deref().map(other_element));
+                    further.extend(element_of(self.pod).map(other_element));
                 }
                 None => {}
             }
@@ -93,24 +100,24 @@ impl Placing<'_> {
                 further,
                 may_also_have: &[keys::JOB, keys::PROCESSING_ELEMENT, keys::GROUP],
             };
-            let term = PodTerm { enforcement: request.enforcement, selector };
+            let term = PodTerm { enforcement, selector };
             self.change(key, token.as_str(), Change::Label { key: label, value });
             self.change(key, token.as_str(), Change::PodAntiAffinity(term));
             if !self.is_compatible() {
-                self.require_hostname_label(key, token.as_str(), request.enforcement);
+                self.require_hostname_label(key, token.as_str(), enforcement);
             }
             self.record(
                 key,
                 token.as_str(),
-                by_enforcement(request.enforcement, "a node each", "rather a node each"),
+                by_enforcement(enforcement, "a node each", "rather a node each"),
             );
         }
-        if request.exlocation.is_empty() {
+        if tokens.is_empty() {
             return;
         }
         self.warn_about_node_name(key);
-        if let Some(missing) = request.missing_labels().filter(|_| !self.is_compatible()) {
-            let effect = match request.job {
+        if let Some(missing) = missing_labels(self.pod).filter(|_| !self.is_compatible()) {
+            let effect = match job {
                 None => "it is kept apart from all pods of the namespace that have the token",
                 Some(_) => "a rolling update needs another node for the pod that replaces it",
             };
@@ -119,12 +126,9 @@ impl Placing<'_> {
     }
 
     /// `hostIsolation`: no other processing element of the job runs on the pod's node.
-    pub(super) fn isolate(&mut self, request: &Request) {
+    pub(super) fn isolate(&mut self, operator: &str, enforcement: Enforcement) {
         let key = keys::HOST_ISOLATION;
-        let Some(operator) = &request.isolation else { return };
-        let (Some(job), Some(element)) = (&request.job, &request.processing_element) else {
-            return;
-        };
+        let (Some(job), Some(element)) = (job_of(self.pod), element_of(self.pod)) else { return };
         if self.is_compatible() {
             self.warn(
                 key,
@@ -136,14 +140,11 @@ impl Placing<'_> {
             further: Vec::new(),
             may_also_have: &[],
         };
-        let term = PodTerm { enforcement: request.enforcement, selector };
+        let term = PodTerm { enforcement, selector };
         self.change(key, operator, Change::PodAntiAffinity(term));
-        self.require_hostname_label(key, operator, request.enforcement);
-        let decision = by_enforcement(
-            request.enforcement,
-            "no other pod of job",
-            "rather no other pod of job",
-        );
+        self.require_hostname_label(key, operator, enforcement);
+        let decision =
+            by_enforcement(enforcement, "no other pod of job", "rather no other pod of job");
         self.record(key, operator, &[decision, " ", job].concat());
         self.warn_about_node_name(key);
     }

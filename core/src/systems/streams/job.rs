@@ -16,7 +16,7 @@ pub(crate) mod placement;
 pub(crate) mod sites;
 
 use super::keys;
-use super::request::Request;
+use super::request::{Request, Source, element_of};
 use super::{NAME, Placing, format_cause};
 use crate::api::condition::{ACCEPTED, Status, find};
 use crate::names::is_dns_subdomain;
@@ -64,7 +64,7 @@ pub(super) fn find_reference<'p>(
 ) -> Option<Reference<'p>> {
     let annotation = pod.annotation(keys::STREAMS_JOB);
     let name = annotation.or_else(|| pod.label(keys::JOB))?;
-    let element = pod.label(keys::PROCESSING_ELEMENT).filter(|element| !element.is_empty());
+    let element = element_of(pod);
     // Without `recordPlacement` this round removes the record, so it must not use it either.
     let is_placed =
         policy.record_placement && element.is_some_and(|element| was_placed_as(pod, name, element));
@@ -99,7 +99,7 @@ impl<'p> Placing<'p> {
             Joined::Placed => self.outcome.keeps_record = true,
             Joined::Refused => {
                 // So that the response also reports invalid annotations.
-                Request::parse(self.pod, true, &mut self.outcome);
+                Request::parse(self.pod, Source::Job, &mut self.outcome);
             }
         }
     }

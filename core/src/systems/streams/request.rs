@@ -2,7 +2,7 @@
 
 use super::format_token;
 use super::keys;
-use super::token::Token;
+use super::token::{TOKEN, Token};
 use crate::names::is_dns_subdomain;
 use crate::placement::intent::Enforcement;
 use crate::placement::pod::Pod;
@@ -22,10 +22,15 @@ pub(crate) struct Request {
     /// `host-isolation`: the isolated operator.
     pub isolation: Option<String>,
     pub enforcement: Enforcement,
-    /// The label `streams.ibm.com/job`.
-    pub job: Option<String>,
-    /// The label `streams.ibm.com/pe`.
-    pub processing_element: Option<String>,
+}
+
+/// The source of a pod's constraints.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Source {
+    /// Its annotations.
+    Annotations,
+    /// Its StreamsJob, which the annotations repeat: several tokens and the SPL names of pools are allowed.
+    Job,
 }
 
 /// `NAME` or `NAME[INDEX]`.
@@ -39,16 +44,10 @@ pub(crate) struct PoolReference {
 
 impl Request {
     /// Parses the annotations of `pod`. An invalid one is reported in `outcome` and left out of the
-    /// request. `of_job`: the pod belongs to a StreamsJob, where several tokens and the SPL names
-    /// of pools are allowed.
-    pub(crate) fn parse(pod: &Pod<'_>, of_job: bool, outcome: &mut Outcome) -> Self {
+    /// request.
+    pub(crate) fn parse(pod: &Pod<'_>, source: Source, outcome: &mut Outcome) -> Self {
         let findings = &mut outcome.findings;
-        let label = |key: &str| pod.label(key).filter(|value| !value.is_empty()).map(str::to_owned);
-        let mut request = Self {
-            job: label(keys::JOB),
-            processing_element: label(keys::PROCESSING_ELEMENT),
-            ..Self::default()
-        };
+        let mut request = Self::default();
         let mut keep = |result: Result<(), Finding>| {
             if let Err(finding) = result {
                 findings.push(finding);
@@ -58,21 +57,21 @@ impl Request {
             keep(parse_host(value).map(|host| request.host = Some((value.to_owned(), host))));
         }
         if let Some(value) = pod.annotation(keys::HOST_POOL) {
-            let parsed = parse_pool(value, of_job);
+            let parsed = parse_pool(value, source);
             keep(parsed.map(|pool| request.pool = Some((value.to_owned(), pool))));
         }
         if let Some(value) = pod.annotation(keys::HOST_COLOCATION) {
-            keep(parse_colocation(value, of_job).map(|tokens| request.colocation = tokens));
+            keep(parse_colocation(value, source).map(|tokens| request.colocation = tokens));
         }
         if let Some(value) = pod.annotation(keys::HOST_EXLOCATION) {
             keep(
-                Token::parse_list(keys::HOST_EXLOCATION, value)
+                parse_tokens(keys::HOST_EXLOCATION, value)
                     .map(|tokens| request.exlocation = tokens),
             );
         }
         if let Some(value) = pod.annotation(keys::HOST_ISOLATION) {
             keep(parse_operator(value).map(|name| request.isolation = Some(name)));
-            keep(request.check_isolation());
+            keep(check_isolation(pod));
         }
         if let Some(value) = pod.annotation(keys::HOST_ENFORCEMENT) {
             keep(parse_enforcement(value).map(|enforcement| request.enforcement = enforcement));
@@ -103,29 +102,37 @@ impl Request {
         }
         request
     }
+}
 
-    /// Returns which labels for the job and the processing element the pod lacks, as the end of a sentence.
-    pub(super) fn missing_labels(&self) -> Option<String> {
-        Some(match (&self.job, &self.processing_element) {
-            (Some(_), Some(_)) => return None,
-            (None, Some(_)) => format!("no label {}", keys::JOB),
-            (Some(_), None) => format!("no label {}", keys::PROCESSING_ELEMENT),
-            (None, None) => {
-                format!("neither the label {} nor {}", keys::JOB, keys::PROCESSING_ELEMENT)
-            }
-        })
-    }
+/// Returns the job that a pod's label names.
+pub(super) fn job_of<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
+    pod.label(keys::JOB).filter(|job| !job.is_empty())
+}
 
-    /// Isolation needs the labels for the job and the processing element.
-    pub(super) fn check_isolation(&self) -> Result<(), Finding> {
-        let Some(missing) = self.missing_labels() else { return Ok(()) };
-        Err(Finding::new(
-            Reason::MissingLabel,
-            keys::HOST_ISOLATION,
-            format!("the pod has {missing}"),
-            "label the pod with its job and its processing element: isolation finds the other pods by them",
-        ))
-    }
+/// Returns the processing element that a pod's label names.
+pub(super) fn element_of<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
+    pod.label(keys::PROCESSING_ELEMENT).filter(|element| !element.is_empty())
+}
+
+/// Returns which labels for the job and the processing element a pod lacks, as the end of a sentence.
+pub(super) fn missing_labels(pod: &Pod<'_>) -> Option<String> {
+    Some(match (job_of(pod), element_of(pod)) {
+        (Some(_), Some(_)) => return None,
+        (None, Some(_)) => format!("no label {}", keys::JOB),
+        (Some(_), None) => format!("no label {}", keys::PROCESSING_ELEMENT),
+        (None, None) => format!("neither the label {} nor {}", keys::JOB, keys::PROCESSING_ELEMENT),
+    })
+}
+
+/// Checks that a pod has the labels for its job and its processing element, which isolation needs.
+pub(super) fn check_isolation(pod: &Pod<'_>) -> Result<(), Finding> {
+    let Some(missing) = missing_labels(pod) else { return Ok(()) };
+    Err(Finding::new(
+        Reason::MissingLabel,
+        keys::HOST_ISOLATION,
+        format!("the pod has {missing}"),
+        "label the pod with its job and its processing element: isolation finds the other pods by them",
+    ))
 }
 
 fn parse_host(value: &str) -> Result<Host, Finding> {
@@ -139,7 +146,7 @@ fn parse_host(value: &str) -> Result<Host, Finding> {
     })
 }
 
-fn parse_pool(value: &str, of_job: bool) -> Result<PoolReference, Finding> {
+fn parse_pool(value: &str, source: Source) -> Result<PoolReference, Finding> {
     let wrong = |problem: &str| {
         Finding::new(
             Reason::InvalidPoolReference,
@@ -161,7 +168,7 @@ fn parse_pool(value: &str, of_job: bool) -> Result<PoolReference, Finding> {
             )
         }
     };
-    let is_name = is_dns_subdomain(name) || (of_job && is_identifier(name));
+    let is_name = is_dns_subdomain(name) || (source == Source::Job && is_identifier(name));
     if !is_name {
         return Err(wrong("has no valid object name (lower case letters, digits, - and .)"));
     }
@@ -183,10 +190,14 @@ pub(super) fn is_identifier(text: &str) -> bool {
         && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-fn parse_colocation(value: &str, of_job: bool) -> Result<Vec<Token>, Finding> {
-    let tokens = Token::parse_list(keys::HOST_COLOCATION, value)?;
+fn parse_tokens(key: &'static str, value: &str) -> Result<Vec<Token>, Finding> {
+    Token::parse_list(TOKEN, value).map_err(|invalid| invalid.in_annotation(key))
+}
+
+fn parse_colocation(value: &str, source: Source) -> Result<Vec<Token>, Finding> {
+    let tokens = parse_tokens(keys::HOST_COLOCATION, value)?;
     match tokens.as_slice() {
-        [first, second, ..] if !of_job => Err(Finding::new(
+        [first, second, ..] if source == Source::Annotations => Err(Finding::new(
             Reason::SeveralTokens,
             keys::HOST_COLOCATION,
             format!(
@@ -214,8 +225,8 @@ fn parse_operator(value: &str) -> Result<String, Finding> {
     if matches!(value, "true" | "false") {
         return Err(wrong(format!("{} is not an operator's name", quoted(value))));
     }
-    let mut tokens = Token::parse_list(keys::HOST_ISOLATION, value)
-        .map_err(|finding| wrong(finding.problem.replace("the token", "the operator's name")))?;
+    let mut tokens = Token::parse_list("the operator's name", value)
+        .map_err(|invalid| wrong(invalid.problem))?;
     match (tokens.pop(), tokens.is_empty()) {
         (Some(token), true) if !value.starts_with('[') => Ok(token.as_str().to_owned()),
         _ => Err(wrong(format!("{} is a list", quoted(value)))),
@@ -248,7 +259,7 @@ mod tests {
             "[1]", "p[1e3]", "p[é]", "p[٣]", "-p", "p-", "p..q", ".p", "p,q", "p\n",
         ];
         for value in short.into_iter().chain(["p[1][2]", "p[4294967296]", &long, &huge]) {
-            let finding = parse_pool(value, false).expect_err(value);
+            let finding = parse_pool(value, Source::Annotations).expect_err(value);
             assert_eq!(finding.reason, Reason::InvalidPoolReference, "{value}");
         }
     }

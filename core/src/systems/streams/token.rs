@@ -19,29 +19,47 @@ const SHOWN: usize = 100;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Token(String);
 
+/// The noun of a token in findings.
+pub(crate) const TOKEN: &str = "the token";
+
+/// An invalid token, or an invalid list of tokens.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Invalid {
+    pub problem: String,
+    pub remedy: String,
+}
+
+impl Invalid {
+    fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { problem: problem.into(), remedy: remedy.into() }
+    }
+
+    /// Returns the finding about the annotation with this key.
+    pub(crate) fn in_annotation(self, key: &'static str) -> Finding {
+        Finding::new(Reason::InvalidToken, key, self.problem, self.remedy)
+    }
+}
+
 impl Token {
     /// Parses the tokens of an annotation: one bare token, or a JSON array of 1 to 64 distinct
-    /// ones.
+    /// ones. Problems call a token `noun`.
     ///
     /// # Errors
-    /// A finding about the invalid value.
-    pub(crate) fn parse_list(key: &'static str, value: &str) -> Result<Vec<Self>, Finding> {
-        let wrong = |problem: String, remedy: &str| {
-            Finding::new(Reason::InvalidToken, key, problem, remedy)
-        };
+    /// The problem of an invalid value, and its remedy.
+    pub(crate) fn parse_list(noun: &str, value: &str) -> Result<Vec<Self>, Invalid> {
         if value.starts_with('"') {
-            return Err(wrong(
+            return Err(Invalid::new(
                 format!("{} is quoted twice", quoted(value)),
                 "write the token bare, without quotation marks of its own",
             ));
         }
         if !value.starts_with('[') {
-            let token = Self::check(key, value)?;
+            let token = Self::parse(noun, value)?;
             if value.contains(',') {
                 let several: Vec<&str> = value.split(',').map(str::trim).collect();
-                return Err(wrong(
+                return Err(Invalid::new(
                     format!("{} could be several tokens or one", quoted(value)),
-                    &format!(
+                    format!(
                         "write {} for several, or {} for one",
                         shorten(&json!(several).to_string(), SHOWN),
                         shorten(&json!([value]).to_string(), SHOWN)
@@ -52,13 +70,13 @@ impl Token {
         }
         // Checked before parsing: the size of 64 tokens with every byte escaped.
         if value.len() > MAX_TOKENS * (6 * MAX_BYTES + 3) + 2 {
-            return Err(wrong(
+            return Err(Invalid::new(
                 format!("{} bytes are too long for a list of tokens", value.len()),
                 "list at most 64 tokens of at most 1024 bytes",
             ));
         }
         let list: Vec<String> = serde_json::from_str(value).map_err(|error| {
-            wrong(
+            Invalid::new(
                 format!(
                     "{} starts with [ and is not a JSON array of strings ({error})",
                     quoted(value)
@@ -67,57 +85,50 @@ impl Token {
             )
         })?;
         if list.is_empty() || list.len() > MAX_TOKENS {
-            return Err(wrong(
+            return Err(Invalid::new(
                 format!("lists {} tokens, and 1 to {MAX_TOKENS} are allowed", list.len()),
                 "list at least one token, or remove the annotation",
             ));
         }
         let mut tokens: Vec<Self> = Vec::with_capacity(list.len());
         for text in &list {
-            let token = Self::check(key, text)?;
+            let token = Self::parse(noun, text)?;
             if tokens.contains(&token) {
-                return Err(wrong(format!("lists {} twice", quoted(text)), "list each token once"));
+                let problem = format!("lists {} twice", quoted(text));
+                return Err(Invalid::new(problem, "list each token once"));
             }
             tokens.push(token);
         }
         Ok(tokens)
     }
 
-    /// Parses a single token of a StreamsJob. It is never a list, even if it begins with `[`.
+    /// Parses a single token, as a StreamsJob has them: it is never a list, even if it begins with `[`.
+    /// Problems call it `noun`.
     ///
     /// # Errors
-    /// A finding about the invalid token.
-    pub(crate) fn of_operator(text: &str) -> Result<Self, Finding> {
-        Self::check(super::keys::STREAMS_JOB, text)
-    }
-
-    fn check(key: &'static str, text: &str) -> Result<Self, Finding> {
-        let wrong = |problem: String, remedy: &str| {
-            Finding::new(Reason::InvalidToken, key, problem, remedy)
-        };
+    /// The problem of an invalid token, and its remedy.
+    pub(crate) fn parse(noun: &str, text: &str) -> Result<Self, Invalid> {
         if text.is_empty() {
-            return Err(wrong(
-                "the token is empty".to_owned(),
+            return Err(Invalid::new(
+                format!("{noun} is empty"),
                 "give a token, or remove the annotation",
             ));
         }
         if text.len() > MAX_BYTES {
-            return Err(wrong(
-                format!(
-                    "the token is {} bytes long, and at most {MAX_BYTES} are allowed",
-                    text.len()
-                ),
+            return Err(Invalid::new(
+                format!("{noun} is {} bytes long, and at most {MAX_BYTES} are allowed", text.len()),
                 "use a shorter token",
             ));
         }
         if text.trim() != text {
-            return Err(wrong(
+            return Err(Invalid::new(
                 format!("{} has white space at its ends", quoted(text)),
                 "remove it (YAML's `|` and `>` add a newline: write the value on the key's line)",
             ));
         }
         if text.chars().any(char::is_control) {
-            return Err(wrong(format!("{} has control characters", quoted(text)), "remove them"));
+            let problem = format!("{} has control characters", quoted(text));
+            return Err(Invalid::new(problem, "remove them"));
         }
         Ok(Self(text.to_owned()))
     }
@@ -170,8 +181,6 @@ mod tests {
 
     use super::*;
 
-    const KEY: &str = "streams.ibm.com/host-colocation";
-
     #[test]
     fn a_valid_value_is_the_token_and_others_keep_their_valid_characters() {
         let (x53, x63) = ("x".repeat(53), "x".repeat(63));
@@ -189,7 +198,7 @@ mod tests {
             ("a- b", Some("a--b-")),
             (&long, Some(&*format!("{x53}-"))),
         ] {
-            let token = Token::check(KEY, text).unwrap();
+            let token = Token::parse(TOKEN, text).unwrap();
             let value = kept.map(|kept| format!("{kept}{}", &token.fingerprint()[..8]));
             assert_eq!(token.label_value(), value.as_deref().unwrap_or(text));
         }
@@ -204,7 +213,7 @@ mod tests {
             (r#"["a,b"]"#, &["a,b"]),
             ("{}", &["{}"]),
         ] {
-            let tokens = Token::parse_list(KEY, value).unwrap();
+            let tokens = Token::parse_list(TOKEN, value).unwrap();
             assert!(tokens.iter().map(|token| &*token.0).eq(expected.iter().copied()), "{value}");
         }
     }
@@ -223,7 +232,8 @@ mod tests {
         let lists = [r#"[" a"]"#, r#"["a",]"#, r#"["a"] x"#, r#"[["a"]]"#, r#"["a","a"]"#];
         let longer = lists.into_iter().chain([r#"["a\nb"]"#, &many, &long, &huge, &nested]);
         for value in short.into_iter().chain(longer) {
-            let finding = Token::parse_list(KEY, value).expect_err(value);
+            let invalid = Token::parse_list(TOKEN, value).expect_err(value);
+            let finding = invalid.in_annotation("streams.ibm.com/host-colocation");
             assert_eq!(finding.reason, Reason::InvalidToken);
             assert!(!finding.remedy.is_empty());
             assert!(finding.to_string().len() < 700, "{}", finding.to_string().len());
@@ -233,7 +243,7 @@ mod tests {
     proptest! {
         #[test]
         fn label_values_are_valid(text in "\\PC{1,200}") {
-            if let Ok(tokens) = Token::parse_list(KEY, &text) {
+            if let Ok(tokens) = Token::parse_list(TOKEN, &text) {
                 for token in tokens {
                     prop_assert!(is_label_name(&token.label_value()));
                 }

@@ -22,7 +22,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::super::request::is_identifier;
 use super::super::resolve::format_host;
-use super::super::token::Token;
+use super::super::token::{TOKEN, Token};
 use crate::names::is_label_name;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::policy;
@@ -165,9 +165,12 @@ impl<'c> Check<'c> {
                 self.report(Reason::MalformedJob, problem, "fuse fewer operators into it");
             }
             for operator in &element.operators {
-                if let Err(finding) = Token::of_operator(&operator.name) {
-                    let wrong = finding.problem.replace("the token", "the name");
-                    let problem = format!("an operator of processing element {}: {wrong}", name());
+                if let Err(invalid) = Token::parse("the name", &operator.name) {
+                    let problem = format!(
+                        "an operator of processing element {}: {}",
+                        name(),
+                        invalid.problem
+                    );
                     self.report(Reason::MalformedJob, problem, "name it as the application does");
                 } else if !operators.insert(&operator.name) {
                     let problem = format!(
@@ -200,10 +203,10 @@ impl<'c> Check<'c> {
                     self.report(Reason::MalformedJob, problem, "use fewer tokens");
                 }
                 for token in tokens {
-                    if let Err(finding) = Token::of_operator(token) {
+                    if let Err(invalid) = Token::parse(TOKEN, token) {
                         let problem =
-                            format!("{}, {kind}: {}", self.format_operator(by), finding.problem);
-                        self.report(finding.reason, problem, &finding.remedy);
+                            format!("{}, {kind}: {}", self.format_operator(by), invalid.problem);
+                        self.report(Reason::InvalidToken, problem, &invalid.remedy);
                     }
                 }
             }

@@ -6,7 +6,7 @@ use crate::systems::streams::api::streams_job::{
 };
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{Claim, Location, Operator, Unit};
-use crate::systems::streams::token::Token;
+use crate::systems::streams::token::{TOKEN, Token};
 
 /// A pod as a member of its job.
 pub(in crate::systems::streams) struct Member<'v> {
@@ -62,7 +62,7 @@ impl Member<'_> {
         let mut tokens: Vec<Token> = Vec::new();
         for text in self.element.operators.iter().flat_map(|operator| &operator.host_colocation) {
             // A job with an invalid token is not accepted, so this skips none.
-            if let Ok(token) = Token::of_operator(text)
+            if let Ok(token) = Token::parse(TOKEN, text)
                 && !tokens.contains(&token)
             {
                 tokens.push(token);
@@ -74,6 +74,6 @@ impl Member<'_> {
     /// The exlocation tokens of the element's unit.
     pub(in crate::systems::streams) fn exlocation(&self) -> Vec<Token> {
         let tokens = self.unit.exlocations.iter();
-        tokens.filter_map(|exlocation| Token::of_operator(&exlocation.token).ok()).collect()
+        tokens.filter_map(|exlocation| Token::parse(TOKEN, &exlocation.token).ok()).collect()
     }
 }

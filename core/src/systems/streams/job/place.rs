@@ -1,8 +1,8 @@
 //! Places a pod as a member of its StreamsJob.
 
 use super::super::constraints::by_enforcement;
-use super::super::request::Request;
-use super::super::token::Token;
+use super::super::request::{Request, Source, check_isolation};
+use super::super::token::{TOKEN, Token};
 use super::super::{NAME, Placing, keys};
 use super::format_entry;
 use super::member::Member;
@@ -20,7 +20,7 @@ use crate::systems::streams::kinds::streams_job::closure::Location;
 impl Placing<'_> {
     /// Places the pod as a member of its StreamsJob.
     pub(super) fn place_member(&mut self, member: &Member<'_>) {
-        let request = Request::parse(self.pod, true, &mut self.outcome);
+        let request = Request::parse(self.pod, Source::Job, &mut self.outcome);
         self.compare_annotations(member, &request);
         self.member =
             Some(format!("StreamsJob {}, processing element {}", member.name, member.element.name));
@@ -41,14 +41,8 @@ impl Placing<'_> {
             node = node.or(found);
         }
         self.colocate_member(member, node.as_deref());
-        let request = Request {
-            exlocation: member.exlocation(),
-            isolation: None,
-            enforcement: member.enforcement(),
-            ..request
-        };
-        self.exlocate(&request, group);
-        self.isolate_member(member, &request);
+        self.exlocate(&member.exlocation(), member.enforcement(), group);
+        self.isolate_member(member);
         self.hold_to_reserved(member);
         let constrained = !self.outcome.intents.is_empty();
         if self.pod.is_controlled_by("DaemonSet") && constrained {
@@ -151,26 +145,19 @@ impl Placing<'_> {
 
     /// Isolation in a job. Under `compat: upstream` the pods of the other elements get a label, by
     /// which the isolated pod keeps off their nodes.
-    fn isolate_member(&mut self, member: &Member<'_>, request: &Request) {
+    fn isolate_member(&mut self, member: &Member<'_>) {
         let key = keys::HOST_ISOLATION;
+        let enforcement = member.enforcement();
         if !self.is_compatible() {
             let mut operators = member.element.operators.iter();
             let Some(operator) = operators.find(|operator| operator.host_isolation) else { return };
-            let isolation = Some(operator.name.clone());
-            let request = Request {
-                isolation,
-                job: request.job.clone(),
-                processing_element: request.processing_element.clone(),
-                enforcement: request.enforcement,
-                ..Request::default()
-            };
-            self.outcome.findings.extend(request.check_isolation().err());
-            return self.isolate(&request);
+            self.outcome.findings.extend(check_isolation(self.pod).err());
+            return self.isolate(&operator.name, enforcement);
         }
         for by in &member.job.closure.isolated {
             let Some(operator) = member.operator(*by) else { continue };
             // A job with an invalid operator name is not accepted.
-            let Ok(token) = Token::of_operator(&operator.name) else { continue };
+            let Ok(token) = Token::parse(TOKEN, &operator.name) else { continue };
             let label = token.label_key(keys::ISOLATION_LABEL_PREFIX);
             let value = token.label_value();
             if by.element != member.index {
@@ -178,13 +165,10 @@ impl Placing<'_> {
                 continue;
             }
             let selector = Selector::by(label_requirement(label, Operator::In, &value));
-            let term = PodTerm { enforcement: request.enforcement, selector };
+            let term = PodTerm { enforcement, selector };
             self.change(key, token.as_str(), Change::PodAntiAffinity(term));
-            let decision = by_enforcement(
-                request.enforcement,
-                "no other pod of job",
-                "rather no other pod of job",
-            );
+            let decision =
+                by_enforcement(enforcement, "no other pod of job", "rather no other pod of job");
             self.record(key, token.as_str(), &format!("{decision} {}", member.name));
             self.warn_about_node_name(key);
         }
