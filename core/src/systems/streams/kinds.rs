@@ -13,24 +13,29 @@ use std::collections::BTreeSet;
 use crate::systems::check::words::{nodes, some};
 use crate::view::{Name, View};
 use host_pool::{HostPool, HostPools};
-use node_marks::{Marks, NodeMarks, has_tags};
+use node_marks::{Marks, NodeMarks, has_tags, one_of_tags, only_tag};
 use scaling::{ScalingPod, ScalingPods, ScalingSet, ScalingSets};
 use streams_job::{StreamsJob, StreamsJobs};
 use streams_pod::{PodDetails, StreamsPods};
+
+/// A function that formats a tag as nodes are indexed by it.
+type Form = fn(&str) -> Box<str>;
 
 /// Says in brackets which tags nodes have in the form that does not count for a pool with these tags: one
 /// key has one value, so a pool with several tags is found by other labels than one with one tag. Empty if
 /// no node has any.
 #[must_use]
 pub(crate) fn in_other_form(view: &View, tags: &[Box<str>]) -> String {
-    let is_single = tags.len() == 1;
-    let counts = if is_single { "several tags" } else { "one tag" };
+    let (own_form, other_form, counts): (Form, Form, _) = match tags.len() {
+        1 => (only_tag, one_of_tags, "several tags"),
+        _ => (one_of_tags, only_tag, "one tag"),
+    };
     let other = tags.iter().filter_map(|name| {
-        let other = [node_marks::tag(name, !is_single)];
+        let other = [other_form(name)];
         if view.nodes_with_tags(&other) == 0 {
             return None;
         }
-        let own = [node_marks::tag(name, is_single)];
+        let own = [own_form(name)];
         let is_other = |node: &&str| {
             let tags = view.node_tags(node);
             has_tags(tags, &other) && !has_tags(tags, &own)
@@ -102,18 +107,13 @@ impl View {
         pods.map(|pods| pods.nodes_of_group(namespace, label, job)).unwrap_or_default()
     }
 
-    /// The number of nodes that have all of these tags (see [`node_marks::tag`]). Without tags, the
+    /// The number of nodes that have all of these tags (see [`node_marks::tag_keys`]). Without tags, the
     /// number of all nodes.
     pub(super) fn nodes_with_tags(&self, tags: &[Box<str>]) -> usize {
         if tags.is_empty() {
             return self.node_count();
         }
         self.table::<NodeMarks>().map_or(0, |marks| marks.with_tags(tags))
-    }
-
-    /// Whether at least one node has all of these tags (see [`node_marks::tag`]).
-    pub(super) fn has_node_with_tags(&self, tags: &[Box<str>]) -> bool {
-        self.nodes_with_tags(tags) > 0
     }
 
     /// The hashes of the exclusive pools whose taints the nodes with all of these tags have; `None` stands
@@ -123,7 +123,7 @@ impl View {
         marks.flat_map(|marks| marks.exclusive_pools_of_tagged(tags)).collect()
     }
 
-    /// The tags of a node (see [`node_marks::tag`]).
+    /// The tags of a node (see [`node_marks::tag_keys`]).
     pub(super) fn node_tags(&self, node: &str) -> &[Box<str>] {
         let marks = self.table::<NodeMarks>().and_then(|marks| marks.get(node));
         marks.map_or(&[], |marks| &marks.tags)
@@ -139,7 +139,7 @@ impl View {
         self.table::<NodeMarks>()?.get(node)
     }
 
-    /// Returns whether any node lacks the label `kubernetes.io/hostname`.
+    /// Returns true if any node lacks the label `kubernetes.io/hostname`.
     pub(super) fn has_nameless_node(&self) -> bool {
         self.table::<NodeMarks>().is_some_and(NodeMarks::has_nameless)
     }

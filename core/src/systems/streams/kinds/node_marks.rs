@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::host_pool::EXCLUSIVE_TAINTS;
 use crate::kubernetes::{HOSTNAME, label};
+use crate::placement::intent::{NodeTerm, on_labels};
 use crate::view::node::NODES;
 use crate::view::{Kind, Name, Scope, Table};
 
@@ -20,16 +21,35 @@ pub(crate) const TAG_KEY: &str = "streams.ibm.com/hostpool";
 /// key has one value, so each tag is a key of its own.
 pub(crate) const TAG_PREFIX: &str = "hostpool.streams.ibm.com/";
 
-/// A tag in the form that nodes are indexed by. `alone`: it is the pool's only tag.
+/// Formats the only tag of a pool as nodes are indexed by it.
 #[must_use]
-pub(crate) fn tag(name: &str, alone: bool) -> Box<str> {
-    if alone { format!("{TAG_KEY}={name}").into() } else { format!("{TAG_PREFIX}{name}").into() }
+pub(crate) fn only_tag(name: &str) -> Box<str> {
+    format!("{TAG_KEY}={name}").into()
 }
 
-/// The tags of a pool in the form that nodes are indexed by.
+/// Formats one of several tags of a pool as nodes are indexed by it.
 #[must_use]
-pub(crate) fn tag_keys(tags: &[Box<str>]) -> Vec<Box<str>> {
-    tags.iter().map(|name| tag(name, tags.len() == 1)).collect()
+pub(crate) fn one_of_tags(name: &str) -> Box<str> {
+    format!("{TAG_PREFIX}{name}").into()
+}
+
+/// Formats the tags of a pool as nodes are indexed by them.
+#[must_use]
+pub(crate) fn tag_keys(tags: &[impl AsRef<str>]) -> Vec<Box<str>> {
+    match tags {
+        [name] => vec![only_tag(name.as_ref())],
+        names => names.iter().map(|name| one_of_tags(name.as_ref())).collect(),
+    }
+}
+
+/// Returns the term that selects the nodes with all of these tags.
+pub(crate) fn term_of_tags(tags: &[impl AsRef<str>]) -> NodeTerm {
+    let keys = tag_keys(tags);
+    let labels = keys.iter().map(|key| match key.split_once('=') {
+        Some((key, tag)) => (key, Some(tag)),
+        None => (&**key, None),
+    });
+    on_labels(&labels.collect::<Vec<_>>())
 }
 
 /// Returns whether a node with the tags `present` has all of the others.
@@ -41,11 +61,8 @@ pub(crate) fn has_tags(present: &[Box<str>], tags: &[Box<str>]) -> bool {
 /// Returns the labels of a node with these tags as `kubectl label` takes them, for people.
 #[must_use]
 pub(crate) fn labels_of_tags(tags: &[Box<str>]) -> String {
-    let labels = tags.iter().map(|name| match tags.len() {
-        1 => tag(name, true).into(),
-        _ => format!("{}=", tag(name, false)),
-    });
-    labels.collect::<Vec<String>>().join(" and ")
+    let label = |key: Box<str>| if key.contains('=') { key.into() } else { format!("{key}=") };
+    tag_keys(tags).into_iter().map(label).collect::<Vec<String>>().join(" and ")
 }
 
 /// The labels of control-plane nodes. The second is used by clusters older than 1.20.
@@ -112,7 +129,7 @@ impl Marks {
         let labels = node.metadata.labels.iter().flatten();
         let tags = labels
             .filter_map(|(key, value)| match key.as_str() {
-                TAG_KEY => Some(tag(value, true)),
+                TAG_KEY => Some(only_tag(value)),
                 _ if key.starts_with(TAG_PREFIX) => Some(key.as_str().into()),
                 _ => None,
             })
@@ -295,7 +312,7 @@ mod tests {
     #[test]
     fn the_labels_of_tags_can_be_queried() {
         let mut nodes = NodeMarks::default();
-        let tags = [tag("fast", true), tag("b", false)].into();
+        let tags = [only_tag("fast"), one_of_tags("b")].into();
         nodes.put(Name::cluster_wide("n"), Marks { tags, ..Marks::default() });
         for (node, key, expected) in [
             ("n", "arch", None),

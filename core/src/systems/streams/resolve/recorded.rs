@@ -1,12 +1,13 @@
 //! Keeps the location that the pod's record names: a decision of an earlier round.
 
+use super::super::owners::find_pool;
 use super::super::{Placing, keys};
-use super::pool::tag_term;
 use super::{all_terms, is_pinned};
 use crate::names::is_short_digest;
 use crate::placement::affinity::{implies, pinned_node};
 use crate::placement::intent::on_labels;
 use crate::placement::reason::Reason;
+use crate::systems::streams::kinds::node_marks::term_of_tags;
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Key, Name};
 
@@ -64,7 +65,7 @@ impl Placing<'_> {
             return Some(None);
         }
         let is_confirmed = if let Some(tags) = decision.strip_prefix("nodes tagged ") {
-            let term = tag_term(&tags.split(" and ").collect::<Vec<_>>());
+            let term = term_of_tags(&tags.split(" and ").collect::<Vec<_>>());
             all_terms(self.pod, |present| implies(present, &term))
         } else {
             all_terms(self.pod, |present| pinned_node(present).is_some())

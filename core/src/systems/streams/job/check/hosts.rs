@@ -137,7 +137,7 @@ impl<'c> Check<'c> {
             }
         }
         match left {
-            None => self.view.has_node_with_tags(&tags),
+            None => self.view.nodes_with_tags(&tags) > 0,
             Some(left) => left.into_iter().any(|node| {
                 self.view.node(node).is_some() && has_tags(self.view.node_tags(node), &tags)
             }),
