@@ -82,34 +82,42 @@ struct Check<'c> {
     findings: Vec<Finding>,
 }
 
+/// Formats an operator: `operator "Source" of processing element "parallel-0"`.
+pub(super) fn format_operator(spec: &StreamsJobSpec, by: Operator) -> String {
+    let element = &spec.processing_elements[by.element];
+    let operator = element.operators.get(by.operator).map_or("", |of| of.name.as_str());
+    format!("operator {} of processing element {}", quoted(operator), quoted(&element.name))
+}
+
+/// Formats a location: `the host with the name n1`, `a host of pool "P2"`, `host 5 of pool "P2"`.
+pub(super) fn format_location(
+    location: &Location,
+    format_pool: impl FnOnce(usize) -> String,
+) -> String {
+    match location {
+        Location::Host(host) => format!("the host with the {}", format_host(host)),
+        Location::Pool { pool, index: None } => format!("a host of {}", format_pool(*pool)),
+        Location::Pool { pool, index: Some(index) } => {
+            format!("host {index} of {}", format_pool(*pool))
+        }
+    }
+}
+
 impl<'c> Check<'c> {
     fn report(&mut self, reason: Reason, problem: String, remedy: &str) {
         self.findings.push(Finding::new(reason, self.subject.as_str(), problem, remedy));
     }
 
-    /// `operator Source of processing element parallel-0`.
     fn format_operator(&self, by: Operator) -> String {
-        let element = &self.spec.processing_elements[by.element];
-        let operator =
-            element.operators.get(by.operator).map_or("", |operator| operator.name.as_str());
-        format!("operator {} of processing element {}", quoted(operator), quoted(&element.name))
+        format_operator(self.spec, by)
     }
 
     fn format_pool(&self, pool: usize) -> String {
         format!("pool {}", quoted(&self.spec.pools[pool].name))
     }
 
-    /// `the host with the name n1`, `a host of pool "P2"`, `host 5 of pool "P2"`.
     fn format_location(&self, location: &Location) -> String {
-        match location {
-            Location::Host(host) => format!("the host with the {}", format_host(host)),
-            Location::Pool { pool, index: None } => {
-                format!("a host of {}", self.format_pool(*pool))
-            }
-            Location::Pool { pool, index: Some(index) } => {
-                format!("host {index} of {}", self.format_pool(*pool))
-            }
-        }
+        format_location(location, |pool| self.format_pool(pool))
     }
 
     /// Checks names for missing, malformed and duplicate ones, and lists for their length. The API

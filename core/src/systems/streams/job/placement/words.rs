@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::frame::Frame;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::systems::check::words::{counted, some};
+use crate::systems::streams::job::check::{format_location, format_operator};
 use crate::systems::streams::job::sites::State;
 use crate::systems::streams::kinds::host_pool::Form;
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::{Location, Operator};
 use crate::systems::streams::obstacle::{Obstacle, format_nodes};
 use crate::systems::streams::owners::{Owner, find_pool};
-use crate::systems::streams::resolve::{find_node, format_host};
+use crate::systems::streams::resolve::find_node;
 use crate::systems::streams::witness::{self, Budget, Constraint, Place, Pool, find_contradiction};
 
 impl Frame<'_, '_> {
@@ -268,23 +269,15 @@ impl Frame<'_, '_> {
     }
 
     fn format_location(&self, location: &Location) -> String {
-        match location {
-            Location::Host(host) => format!("the host with the {}", format_host(host)),
-            Location::Pool { pool, index } => {
-                let name = quoted(&self.spec.pools[*pool].name);
-                let exclusive = if self.closure.pools[*pool].exclusive { "exclusive " } else { "" };
-                match index {
-                    None => format!("a host of {exclusive}pool {name}"),
-                    Some(index) => format!("host {index} of {exclusive}pool {name}"),
-                }
-            }
-        }
+        format_location(location, |pool| {
+            let name = quoted(&self.spec.pools[pool].name);
+            let exclusive = if self.closure.pools[pool].exclusive { "exclusive " } else { "" };
+            format!("{exclusive}pool {name}")
+        })
     }
 
     fn format_operator(&self, by: Operator) -> String {
-        let element = &self.spec.processing_elements[by.element];
-        let operator = element.operators.get(by.operator).map_or("", |of| of.name.as_str());
-        format!("operator {} of processing element {}", quoted(operator), quoted(&element.name))
+        format_operator(self.spec, by)
     }
 
     /// `processing element "a"`, `the group of processing elements "a" and "b"`.
