@@ -133,7 +133,7 @@ impl Placing<'_> {
         }
     }
 
-    /// Whether the policy asks for `compat: upstream`: the literal forms of the Streams design.
+    /// Returns true if the policy asks for `compat: upstream`: the literal forms of the Streams design.
     fn is_compatible(&self) -> bool {
         self.policy.streams.compat == Compat::Upstream
     }
@@ -146,9 +146,8 @@ impl Placing<'_> {
             .filter_map(|of| Some((of.key.as_deref()?, of.value.as_deref()?)))
             .filter(|(key, hash)| keys::EXCLUSIVE_TAINTS.contains(key) && !hash.is_empty());
         let is_foreign = |(_, hash): &(&str, &str)| {
-            self.view.host_pools().any(|(name, pool)| {
-                pool.hash.as_deref() == Some(*hash) && *name.namespace != *self.pod.namespace
-            })
+            let pool = owners::pool_of_hash(hash, self.view);
+            pool.is_some_and(|(name, _)| *name.namespace != *self.pod.namespace)
         };
         let Some((key, hash)) = tolerated.find(is_foreign) else { return };
         self.outcome.findings.push(Finding::new(

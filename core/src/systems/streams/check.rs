@@ -12,6 +12,7 @@ pub(super) use node::check as check_node;
 pub(super) use pod::check as check_pod;
 
 use crate::systems::check::CheckedKind;
+use crate::view::Name;
 
 /// The kinds of objects that Streams diagnoses.
 pub(super) const KINDS: &[CheckedKind] = &[
@@ -30,3 +31,8 @@ pub(super) const KINDS: &[CheckedKind] = &[
         find_all: pool::find_all,
     },
 ];
+
+/// Returns the command that checks a HostPool.
+fn check_pool(pool: &Name) -> String {
+    format!("stowplan check pool/{} -n {}", pool.name, pool.namespace)
+}

@@ -30,10 +30,14 @@ pub(crate) fn unmarked_hosts<'v>(pool: &'v HostPool, view: &'v View) -> Vec<&'v 
     }
 }
 
+/// Returns the pool with this hash; `None`: there is no such pool any more.
+pub(crate) fn pool_of_hash<'v>(hash: &str, view: &'v View) -> Option<(&'v Name, &'v HostPool)> {
+    view.host_pools().find(|(_, pool)| pool.hash.as_deref() == Some(hash))
+}
+
 /// Returns the name of the pool with this hash; `None`: there is no such pool any more.
 pub(crate) fn find_pool<'v>(hash: &str, view: &'v View) -> Option<&'v Name> {
-    let mut pools = view.host_pools();
-    pools.find(|(_, pool)| pool.hash.as_deref() == Some(hash)).map(|(name, _)| name)
+    pool_of_hash(hash, view).map(|(name, _)| name)
 }
 
 /// A pool that has a node, in texts for the users of a namespace.

@@ -1,11 +1,11 @@
-//! Why the pods of a StreamsJob wait.
+//! Diagnoses why the pods of a StreamsJob wait.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
 use super::conditions::{job_remedy, report_conditions};
-use super::{pool, scaling};
+use super::{check_pool, pool, scaling};
 use crate::api::condition::{READY, Status, find};
 use crate::kubernetes::label;
 use crate::placement::reason::Reason;
@@ -24,7 +24,7 @@ pub(super) fn find_all(context: &Context<'_>) -> BTreeSet<Name> {
 /// The kind of the diagnosis of pods with the label of a job that does not exist.
 const LABELLED: &str = "Pods with label";
 
-/// Why the pods of a job wait. `None`: there is neither a StreamsJob nor a pod of it.
+/// Diagnoses why the pods of a job wait. `None`: there is neither a StreamsJob nor a pod of it.
 pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     let Context { cluster, .. } = context;
     let Name { namespace, name } = key;
@@ -108,15 +108,14 @@ fn lacks_nodes(job: &StreamsJob) -> bool {
 
 /// The command that checks the first pool of a job that is not ready.
 fn find_waiting_pool(context: &Context<'_>, key: &Name, job: &StreamsJob) -> Option<String> {
-    let namespace = &key.namespace;
-    let is_waiting = |name: &&str| {
-        let pool = context.cluster.view.host_pool(&Name::new(namespace, name));
+    let is_waiting = |name: &Name| {
+        let pool = context.cluster.view.host_pool(name);
         pool.is_some_and(|pool| {
             let ready = find(&pool.status.conditions, READY);
             ready.is_none_or(|ready| ready.status != Status::True)
         })
     };
-    let mut pools = job.closure.pools.iter().map(|pool| &*pool.host_pool);
-    let waiting = pools.find(is_waiting)?;
-    Some(format!("stowplan check pool/{waiting} -n {namespace}"))
+    let pools = job.closure.pools.iter();
+    let mut names = pools.map(|pool| Name::new(&key.namespace, &pool.host_pool));
+    names.find(is_waiting).map(|name| check_pool(&name))
 }

@@ -1,21 +1,23 @@
-//! What Streams has decided about a node: the pools that have it, and their taints.
+//! Reports the decisions of Streams about a node: the pools that have it, and their taints.
 
 use k8s_openapi::api::core::v1::Toleration;
 
+use super::check_pool;
 use crate::systems::check::{Context, NodeReport};
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINTS};
 use crate::view::Name;
 use crate::view::node::Taint;
 
-/// The pools that have a node, each with the index of the member, and the taints that keep the pods of
-/// others off it.
+/// Reports the pools that have a node, each with the index of the member, and the taints that keep the pods
+/// of others off it.
 pub(in crate::systems::streams) fn check(context: &Context<'_>, node: &str) -> NodeReport {
     let view = &context.cluster.view;
     let mut pools: Vec<_> = view.host_pools().collect();
     pools.sort_unstable_by_key(|(name, _)| *name);
     let mut report = NodeReport::default();
-    for (Name { namespace, name }, pool) in pools {
+    for (key, pool) in pools {
+        let Name { namespace, name } = key;
         for member in &pool.status.members {
             if member.node.as_deref() != Some(node) || member.state == MemberState::Vacant {
                 continue;
@@ -35,10 +37,7 @@ pub(in crate::systems::streams) fn check(context: &Context<'_>, node: &str) -> N
                      {namespace}/{name} run here"
                 ));
             }
-            report.reserved_for = Some((
-                format!("HostPool {namespace}/{name}"),
-                format!("stowplan check pool/{name} -n {namespace}"),
-            ));
+            report.reserved_for = Some((format!("HostPool {namespace}/{name}"), check_pool(key)));
             report.tolerations.extend(EXCLUSIVE_TAINTS.map(|key| Toleration {
                 key: Some(key.to_owned()),
                 operator: Some("Equal".to_owned()),

@@ -1,9 +1,10 @@
-//! What the constraints of Streams add to the diagnosis of a pod.
+//! Adds the constraints of Streams to the diagnosis of a pod.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::check_pool;
 use super::pool::find_problem;
 use crate::kubernetes::{annotation, label, scheduler_name};
 use crate::placement::record;
@@ -14,9 +15,10 @@ use crate::systems::streams::api::host_pool::Member;
 use crate::systems::streams::job::placement::Restriction;
 use crate::systems::streams::keys::{COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT};
 use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::systems::streams::owners::pool_of_hash;
 use crate::view::Name;
 
-/// What Streams knows about a pod.
+/// Diagnoses a pod as far as Streams knows it.
 pub(in crate::systems::streams) fn check(
     context: &Context<'_>,
     name: &Name,
@@ -63,7 +65,7 @@ fn report_reserved(
     }
 }
 
-/// What decides about the nodes of the pod by itself, according to its record.
+/// Finds the constraint that decides about the nodes of the pod by itself, according to its record.
 fn find_location(pod: &Pod) -> Option<&'static str> {
     let entries = record::entries(annotation(&pod.metadata, record::KEY)?, NAME);
     entries.iter().find_map(|entry| {
@@ -101,22 +103,18 @@ fn report_schedulers(diagnosis: &mut Diagnosis, pod: &Pod, name: &Name, cluster:
 
 /// Reports why the members of the pool that a pod asks for are not usable.
 fn report_pool_of(diagnosis: &mut Diagnosis, cluster: &Cluster, hash: &str, index: Option<u32>) {
-    let owner = cluster.view.host_pools().find(|(_, pool)| pool.hash.as_deref() == Some(hash));
-    let Some((name, pool)) = owner else {
+    let Some((owner, pool)) = pool_of_hash(hash, &cluster.view) else {
         diagnosis.report(
             format!("it asks for the members of pool {hash}, which does not exist"),
             "create the pod again: a HostPool that is created again is another one",
         );
         return;
     };
-    let Name { namespace, name } = name;
+    let name = &owner.name;
     let wanted = |member: &&Member| index.is_none_or(|index| member.index == index);
     let members: Vec<&Member> = pool.status.members.iter().filter(wanted).collect();
     if members.is_empty() {
-        diagnosis.report(
-            format!("HostPool {name} has no such member yet"),
-            format!("stowplan check pool/{name} -n {namespace}"),
-        );
+        diagnosis.report(format!("HostPool {name} has no such member yet"), check_pool(owner));
     }
     // One good member is enough.
     let problems: Vec<_> =

@@ -21,8 +21,8 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::hostnames;
 use crate::systems::streams::job::placement::{Restriction, needs_placement};
 use crate::systems::streams::keys::GATE;
-use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::kinds::streams_pod::{PendingPod, PodDetails};
+use crate::systems::streams::owners::pool_of_hash;
 use crate::systems::streams::policy::Compat;
 use crate::view::resource::{NODE, POD};
 use crate::view::{Name, Node, View};
@@ -162,8 +162,7 @@ impl Outdated {
     /// A pool has a member that the pod does not name.
     fn by_its_pool(pending: &PendingPod, view: &View) -> Option<Self> {
         pending.listed.iter().find_map(|listed| {
-            let is_it = |pool: &HostPool| pool.hash.as_deref() == Some(&*listed.hash);
-            let (name, pool) = view.host_pools().find(|(_, pool)| is_it(pool))?;
+            let (name, pool) = pool_of_hash(&listed.hash, view)?;
             let members = hostnames::of_members(pool, listed.index, view)?;
             let is_named = |hostname: &str| listed.hostnames.iter().any(|of| *of == *hostname);
             let (new, _) = members.iter().find(|(_, hostname)| !is_named(hostname))?;

@@ -1,6 +1,6 @@
 //! Keeps the location that the pod's record names: a decision of an earlier round.
 
-use super::super::owners::find_pool;
+use super::super::owners::pool_of_hash;
 use super::super::{Placing, keys};
 use super::{all_terms, is_pinned};
 use crate::names::is_short_digest;
@@ -52,11 +52,8 @@ impl Placing<'_> {
                 return Some(None);
             }
             let index = index.and_then(|index| index.parse().ok());
-            let namespace = self.pod.namespace;
-            let is_exclusive = self.view.host_pools().any(|(name, pool)| {
-                pool.exclusive
-                    && *name.namespace == *namespace
-                    && pool.hash.as_deref() == Some(hash)
+            let is_exclusive = pool_of_hash(hash, self.view).is_some_and(|(name, pool)| {
+                pool.exclusive && *name.namespace == *self.pod.namespace
             });
             // It names the members that the pool had then.
             self.require_members(value, hash, is_exclusive, index, &[]);
@@ -80,12 +77,12 @@ impl Placing<'_> {
 }
 
 impl Placing<'_> {
-    /// Whether the pod was bound to an earlier pool of the name `pool`, which is reported. Such a pod is
-    /// from a backup: pools are found by a hash of their UID, and a restored pool has another one.
+    /// Returns true if the pod was bound to an earlier pool of the name `pool`, which is reported. Such a pod
+    /// is from a backup: pools are found by a hash of their UID, and a restored pool has another one.
     /// Without any pool of that name the decision is kept, with a warning.
     fn is_of_earlier_pool(&mut self, key: &'static str, pool: &str, hash: &str) -> bool {
         let view = self.view;
-        if view.host_pools().any(|(_, pool)| pool.hash.as_deref() == Some(hash)) {
+        if pool_of_hash(hash, view).is_some() {
             return false;
         }
         let name = Name::new(self.pod.namespace, pool);
