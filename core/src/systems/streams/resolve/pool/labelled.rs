@@ -1,0 +1,148 @@
+//! Binds a pod to the members of a pool that the controller labels.
+
+use super::super::super::{Placing, guard, hostnames, keys};
+use crate::api::condition::{ACCEPTED, READY};
+use crate::kubernetes::HOSTNAME;
+use crate::placement::intent::{Change, NodeLabel, NodeTerm};
+use crate::placement::reason::Reason;
+use crate::placement::record;
+use crate::placement::toleration::tolerates;
+use crate::systems::streams::api::host_pool::MemberState;
+use crate::systems::streams::kinds::host_pool::{HostPool, format_indices, to_usize};
+use crate::systems::streams::reasons::PoolReason;
+
+impl Placing<'_> {
+    /// Binds the pod to a pool whose members the controller labels. Until a node has the label, the
+    /// scheduler keeps the pod pending.
+    pub(super) fn bind_to_labelled(
+        &mut self,
+        value: &str,
+        name: &str,
+        pool: &HostPool,
+        size: u32,
+        index: Option<u32>,
+    ) {
+        let key = keys::HOST_POOL;
+        let Some(hash) = pool.hash.as_deref() else {
+            self.report(
+                Reason::PoolNotReady,
+                key,
+                format!("HostPool {name} has no UID, so it is not created yet"),
+                "create it, or give it as `kubectl get hostpools -o yaml` prints it",
+            );
+            return;
+        };
+        if let Some(index) = index.filter(|index| *index >= size) {
+            self.report(
+                Reason::IndexOutOfRange,
+                key,
+                format!(
+                    "HostPool {name} has no index {index}: it has {}",
+                    format_indices(to_usize(size))
+                ),
+                "use an index of the pool; it starts at 0",
+            );
+            return;
+        }
+        if let Some(Obstacle { reason, problem, lacks_nodes }) = find_obstacle(pool) {
+            let problem = format!("HostPool {name} {problem}");
+            let remedy = "see its status (`kubectl describe hostpool`)";
+            if !(lacks_nodes && self.may_wait(&problem)) {
+                self.report(reason, key, problem, remedy);
+                return;
+            }
+        }
+        let hostnames = self.hostnames(pool, index);
+        self.require_members(value, hash, pool.exclusive, index, &hostnames);
+        let which = index.map_or_else(|| "members".to_owned(), |index| format!("member {index}"));
+        self.record(
+            key,
+            value,
+            &format!("{which} of pool {hash}{}", if pool.exclusive { ", exclusive" } else { "" }),
+        );
+        self.warn_about_node_name(key);
+    }
+
+    /// The hostnames of the members by which the pod names them. Empty for a pod that nothing creates again
+    /// when the pool has other members, and for one that by its own choice waits for other members.
+    fn hostnames<'v>(&self, pool: &'v HostPool, index: Option<u32>) -> Vec<&'v str>
+    where
+        Self: 'v,
+    {
+        if !self.pod.is_created_again() {
+            return Vec::new();
+        }
+        let members = hostnames::of_members(pool, index, self.view).unwrap_or_default();
+        if members.iter().all(|(node, _)| self.own_choice_against(node).is_some()) {
+            return Vec::new();
+        }
+        members.into_iter().map(|(_, hostname)| hostname).collect()
+    }
+
+    /// Requires a member of the pool with this hash, with one of these hostnames if there are any, and
+    /// tolerates the taint of an exclusive pool.
+    pub(in super::super) fn require_members(
+        &mut self,
+        value: &str,
+        hash: &str,
+        exclusive: bool,
+        index: Option<u32>,
+        hostnames: &[&str],
+    ) {
+        let key = keys::HOST_POOL;
+        let mut labels = vec![NodeLabel {
+            key: [keys::POOL_LABEL_PREFIX, hash].concat(),
+            values: index.map(|index| index.to_string()).into_iter().collect(),
+        }];
+        if !hostnames.is_empty() {
+            let values = hostnames.iter().map(|&name| name.to_owned()).collect();
+            labels.push(NodeLabel { key: HOSTNAME.to_owned(), values });
+        }
+        self.change(key, value, Change::NodeAffinity(vec![NodeTerm::Labelled(labels)]));
+        if !exclusive {
+            return;
+        }
+        let effect = keys::EXCLUSIVE_EFFECT;
+        let has = |key: &str| {
+            let mut own = self.pod.tolerations.iter().flatten();
+            own.any(|of| tolerates(of, key, hash, effect))
+        };
+        // Another release has admitted the pod. It lacks nothing: the nodes of its pool have the taint that
+        // it tolerates while it waits.
+        let is_recorded = self.pod.annotation(record::KEY).is_some();
+        if is_recorded && keys::EXCLUSIVE_TAINTS.into_iter().any(has) {
+            return;
+        }
+        for key in keys::EXCLUSIVE_TAINTS {
+            let toleration = Change::Toleration { key, value: hash.to_owned(), effect };
+            self.change(keys::HOST_POOL, value, toleration);
+        }
+    }
+}
+
+/// An obstacle that keeps pods from the members of a pool.
+struct Obstacle {
+    reason: Reason,
+    /// The problem as the end of a sentence about the pool.
+    problem: String,
+    /// True if more nodes would help.
+    lacks_nodes: bool,
+}
+
+/// Finds what keeps pods from the members of a pool. `None`: they can be placed, or will be soon.
+fn find_obstacle(pool: &HostPool) -> Option<Obstacle> {
+    if let Some(refused) = guard::find_current(pool, ACCEPTED) {
+        let problem = format!("is not accepted: {}", refused.message);
+        return Some(Obstacle { reason: Reason::InvalidPool, problem, lacks_nodes: false });
+    }
+    // Pods can be placed as long as one member is ready.
+    let is_empty = !pool.status.members.iter().any(|member| member.state == MemberState::Ready);
+    let unready = guard::find_current(pool, READY).filter(|_| is_empty)?;
+    // While the controller reserves nodes the pod is admitted; it stays pending until they are
+    // ready.
+    (unready.reason != PoolReason::Reserving.as_str()).then(|| Obstacle {
+        reason: Reason::PoolNotReady,
+        problem: format!("has no members: {}", unready.message),
+        lacks_nodes: unready.reason == PoolReason::InsufficientNodes.as_str(),
+    })
+}
