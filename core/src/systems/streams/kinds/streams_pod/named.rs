@@ -1,4 +1,4 @@
-//! What a pod without a node says about the one node on which it must run.
+//! Reads from a pod without a node the one node on which it must run.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
@@ -57,7 +57,7 @@ pub(super) fn may_be_nameless(pod: &core::Pod) -> bool {
     is_apart && (terms.is_empty() || !usable(terms).all(requires))
 }
 
-/// Whether the pod must be on the node of the pods with a colocation label.
+/// Returns true if the pod must be on the node of the pods with a colocation label.
 pub(super) fn is_near(pod: &core::Pod) -> bool {
     required_pod_terms(affinity(pod)).iter().any(|term| {
         let selector = term.label_selector.as_ref();
