@@ -15,6 +15,8 @@ mod place;
 pub(crate) mod placement;
 pub(crate) mod sites;
 
+use std::collections::BTreeSet;
+
 use super::keys;
 use super::request::{Request, Source, element_of};
 use super::{NAME, Placing, format_cause};
@@ -29,7 +31,7 @@ use crate::systems::policy::Policy;
 use crate::systems::preview::ASSUMED_UID;
 use crate::systems::streams::api::streams_job::Enforcement;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_job::closure::{Claim, Location};
+use crate::systems::streams::kinds::streams_job::closure::Location;
 use crate::systems::streams::resources::STREAMS_JOB;
 use crate::view::{Key, Name, View};
 use member::Member;
@@ -37,11 +39,11 @@ use member::Member;
 /// The StreamsJob that a pod refers to.
 pub(super) struct Reference<'p> {
     name: &'p str,
-    /// Whether the annotation names the job, and not only the job label.
+    /// True if the annotation names the job, and not only the job label.
     by_annotation: bool,
     /// The value of the pod's label for the processing element, unless empty.
     element: Option<&'p str>,
-    /// Whether an earlier round placed the pod as this element of this job.
+    /// True if an earlier round placed the pod as this element of this job.
     is_placed: bool,
 }
 
@@ -74,8 +76,8 @@ pub(super) fn find_reference<'p>(
     applies.then_some(Reference { name, by_annotation, element, is_placed })
 }
 
-/// Whether a pod without any of stowplan's annotations may belong to a StreamsJob, or did so in an
-/// earlier round. Reads only the pod's labels, its record and the table of jobs.
+/// Returns true if a pod without any of stowplan's annotations may belong to a StreamsJob, or did so in
+/// an earlier round. Reads only the pod's labels, its record and the table of jobs.
 pub(crate) fn concerns(namespace: &str, metadata: &Metadata<'_>, view: &View) -> bool {
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key));
     let Some(job) = label(keys::JOB) else { return false };
@@ -213,17 +215,17 @@ impl<'p> Placing<'p> {
 
     /// Reports annotations that do not agree with the job.
     fn compare_annotations(&mut self, member: &Member<'_>, request: &Request) {
-        let format = |location: &Location| member.format_location(location);
-        let claims: Vec<&Claim> = member.claims().collect();
+        let claims = || member.claims().map(|claim| &claim.location);
+        let format = |location| member.format_location(location);
         if let Some((value, host)) = &request.host
-            && !claims.iter().any(|claim| claim.location == Location::Host(host.clone()))
+            && !claims().any(|location| *location == Location::Host(host.clone()))
         {
-            let hosts = claims.iter().filter(|claim| matches!(claim.location, Location::Host(_)));
-            let hosts: Vec<String> = hosts.map(|claim| format(&claim.location)).collect();
+            let hosts = claims().filter(|location| matches!(location, Location::Host(_)));
+            let hosts: Vec<String> = hosts.map(format).collect();
             self.report_contradiction(member, keys::HOST, value, &hosts);
         }
         if let Some((value, reference)) = &request.pool {
-            let same = |claim: &&&Claim| match claim.location {
+            let is_same = |location: &Location| match *location {
                 Location::Pool { pool, index } => {
                     let (own, made) = (&member.spec.pools[pool], &member.job.closure.pools[pool]);
                     index == reference.index
@@ -231,30 +233,27 @@ impl<'p> Placing<'p> {
                 }
                 Location::Host(_) => false,
             };
-            if claims.iter().find(same).is_none() {
-                let pools =
-                    claims.iter().filter(|claim| matches!(claim.location, Location::Pool { .. }));
-                let pools: Vec<String> = pools.map(|claim| format(&claim.location)).collect();
+            if !claims().any(is_same) {
+                let pools = claims().filter(|location| matches!(location, Location::Pool { .. }));
+                let pools: Vec<String> = pools.map(format).collect();
                 self.report_contradiction(member, keys::HOST_POOL, value, &pools);
             }
         }
         let operators = || member.element.operators.iter();
-        let own = |tokens: Vec<&String>| {
-            let mut tokens: Vec<String> = tokens.into_iter().cloned().collect();
-            tokens.sort_unstable();
-            tokens.dedup();
-            tokens
-        };
-        let colocation = own(operators().flat_map(|operator| &operator.host_colocation).collect());
-        let exlocation = own(operators().flat_map(|operator| &operator.host_exlocation).collect());
+        let colocation = operators().flat_map(|operator| &operator.host_colocation).cloned();
+        let exlocation = operators().flat_map(|operator| &operator.host_exlocation).cloned();
+        let colocation: BTreeSet<String> = colocation.collect();
+        let exlocation: BTreeSet<String> = exlocation.collect();
         for (key, written, own) in [
-            (keys::HOST_COLOCATION, &request.colocation, &colocation),
-            (keys::HOST_EXLOCATION, &request.exlocation, &exlocation),
+            (keys::HOST_COLOCATION, &request.colocation, colocation),
+            (keys::HOST_EXLOCATION, &request.exlocation, exlocation),
         ] {
-            let same = written.iter().all(|token| own.iter().any(|o| o == token.as_str()))
-                && written.len() == own.len();
-            if let Some(value) = self.pod.annotation(key).filter(|_| !written.is_empty() && !same) {
-                self.report_contradiction(member, key, value, own);
+            let is_same = written.len() == own.len()
+                && written.iter().all(|token| own.contains(token.as_str()));
+            if let Some(value) =
+                self.pod.annotation(key).filter(|_| !written.is_empty() && !is_same)
+            {
+                self.report_contradiction(member, key, value, &Vec::from_iter(own));
             }
         }
         if let Some(value) = &request.isolation {
@@ -306,7 +305,7 @@ fn format_entry(job: &str, element: &str, group: Option<&str>) -> String {
     format!("{}: element {element}{group}", format_cause(keys::STREAMS_JOB, job))
 }
 
-/// Whether an earlier round placed the pod as this element of this job, according to the pod's
+/// Returns true if an earlier round placed the pod as this element of this job, according to the pod's
 /// record and its group label. An author who forges both gets no more than for a pod that names no
 /// job.
 fn was_placed_as(pod: &Pod<'_>, job: &str, element: &str) -> bool {

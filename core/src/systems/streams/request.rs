@@ -47,38 +47,21 @@ impl Request {
     /// request.
     pub(crate) fn parse(pod: &Pod<'_>, source: Source, outcome: &mut Outcome) -> Self {
         let findings = &mut outcome.findings;
-        let mut request = Self::default();
-        let mut keep = |result: Result<(), Finding>| {
-            if let Err(finding) = result {
-                findings.push(finding);
-            }
-        };
-        if let Some(value) = pod.annotation(keys::HOST) {
-            keep(parse_host(value).map(|host| request.host = Some((value.to_owned(), host))));
+        let host = read(pod, keys::HOST, findings, parse_host);
+        let pool = read(pod, keys::HOST_POOL, findings, |value| parse_pool(value, source));
+        let colocation =
+            read(pod, keys::HOST_COLOCATION, findings, |value| parse_colocation(value, source));
+        let exlocation = read(pod, keys::HOST_EXLOCATION, findings, |value| {
+            parse_tokens(keys::HOST_EXLOCATION, value)
+        });
+        let isolation = read(pod, keys::HOST_ISOLATION, findings, parse_operator);
+        if pod.annotation(keys::HOST_ISOLATION).is_some() {
+            findings.extend(check_isolation(pod).err());
         }
-        if let Some(value) = pod.annotation(keys::HOST_POOL) {
-            let parsed = parse_pool(value, source);
-            keep(parsed.map(|pool| request.pool = Some((value.to_owned(), pool))));
-        }
-        if let Some(value) = pod.annotation(keys::HOST_COLOCATION) {
-            keep(parse_colocation(value, source).map(|tokens| request.colocation = tokens));
-        }
-        if let Some(value) = pod.annotation(keys::HOST_EXLOCATION) {
-            keep(
-                parse_tokens(keys::HOST_EXLOCATION, value)
-                    .map(|tokens| request.exlocation = tokens),
-            );
-        }
-        if let Some(value) = pod.annotation(keys::HOST_ISOLATION) {
-            keep(parse_operator(value).map(|name| request.isolation = Some(name)));
-            keep(check_isolation(pod));
-        }
-        if let Some(value) = pod.annotation(keys::HOST_ENFORCEMENT) {
-            keep(parse_enforcement(value).map(|enforcement| request.enforcement = enforcement));
-        }
+        let enforcement = read(pod, keys::HOST_ENFORCEMENT, findings, parse_enforcement);
         // Reported even if one of the two annotations is invalid.
         if pod.annotation(keys::HOST).is_some() && pod.annotation(keys::HOST_POOL).is_some() {
-            keep(Err(Finding::new(
+            findings.push(Finding::new(
                 Reason::Contradiction,
                 keys::HOST,
                 format!(
@@ -86,22 +69,41 @@ impl Request {
                     keys::HOST_POOL
                 ),
                 "remove one of the two annotations",
-            )));
+            ));
         }
         if pod.is_controlled_by("DaemonSet") {
             let constraint = |key: &&&str| pod.annotation(key).is_some();
             let constraints = &keys::ANNOTATIONS[..5];
             if let Some(key) = constraints.iter().find(constraint) {
-                keep(Err(Finding::new(
+                findings.push(Finding::new(
                     Reason::DaemonSetPod,
                     *key,
                     "the pod belongs to a DaemonSet, which gives each node one pod",
                     "remove the annotation, or use a Deployment, a StatefulSet or a Job",
-                )));
+                ));
             }
         }
-        request
+        let as_written = |key| pod.annotation(key).unwrap_or_default().to_owned();
+        Self {
+            host: host.map(|host| (as_written(keys::HOST), host)),
+            pool: pool.map(|pool| (as_written(keys::HOST_POOL), pool)),
+            colocation: colocation.unwrap_or_default(),
+            exlocation: exlocation.unwrap_or_default(),
+            isolation,
+            enforcement: enforcement.unwrap_or_default(),
+        }
     }
+}
+
+/// Parses the annotation with this key if the pod has it, and adds the finding about an invalid one.
+fn read<T>(
+    pod: &Pod<'_>,
+    key: &str,
+    findings: &mut Vec<Finding>,
+    parse: impl FnOnce(&str) -> Result<T, Finding>,
+) -> Option<T> {
+    let parsed = parse(pod.annotation(key)?);
+    parsed.map_err(|finding| findings.push(finding)).ok()
 }
 
 /// Returns the job that a pod's label names.
@@ -182,7 +184,7 @@ fn parse_index(digits: &str) -> Option<u32> {
     if plain && canonical { digits.parse().ok() } else { None }
 }
 
-/// Whether `text` is an SPL identifier, as the names of a job's pools are.
+/// Returns true if `text` is an SPL identifier, as the names of a job's pools are.
 pub(super) fn is_identifier(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     text.len() <= 253

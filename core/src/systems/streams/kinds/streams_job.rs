@@ -36,20 +36,6 @@ pub(crate) struct StreamsJob {
     pub reserved: BTreeMap<usize, Box<str>>,
 }
 
-impl StreamsJob {
-    /// A job that cannot be decoded because of `problem`.
-    #[must_use]
-    pub(crate) fn unreadable(metadata: &ObjectMeta, problem: &str) -> Self {
-        Self {
-            identity: Identity::from(metadata),
-            spec: Err(format!("cannot be read: {problem}")),
-            closure: Closure::default(),
-            status: StreamsJobStatus::default(),
-            reserved: BTreeMap::new(),
-        }
-    }
-}
-
 impl From<&api::StreamsJob> for StreamsJob {
     fn from(job: &api::StreamsJob) -> Self {
         let identity = Identity::from(&job.metadata);
@@ -79,7 +65,13 @@ impl TableRow for StreamsJob {
     }
 
     fn from_unreadable(metadata: &ObjectMeta, problem: &str) -> Option<Self> {
-        Some(Self::unreadable(metadata, problem))
+        Some(Self {
+            identity: Identity::from(metadata),
+            spec: Err(format!("cannot be read: {problem}")),
+            closure: Closure::default(),
+            status: StreamsJobStatus::default(),
+            reserved: BTreeMap::new(),
+        })
     }
 
     fn identity(&self) -> Option<&Identity> {
