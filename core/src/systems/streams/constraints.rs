@@ -22,24 +22,16 @@ impl Placing<'_> {
             self.warn(key, "the group's other pods do not inherit this pod's host or pool");
         }
         let own_job = job_of(self.pod);
-        let is_labelled = self.pod.label(&label) == Some(&*value);
-        // A preferred term does not exclude the node.
-        let is_required = request.enforcement == Enforcement::Required;
-        if let Some(node) = node.filter(|_| is_required && !is_labelled) {
-            let group = self.view.colocation_nodes(self.pod.namespace, (&label, &value), own_job);
-            if !group.is_empty() && !group.contains(node) {
-                let nodes: Vec<_> = group.into_iter().collect();
-                self.report(
-                    Reason::GroupElsewhere,
-                    key,
-                    format!(
-                        "the group {} runs on node {}, and this pod must go to node {node}",
-                        quoted(token.as_str()),
-                        nodes.join(", ")
-                    ),
-                    "name the group's node as host, or move the group first",
-                );
-            }
+        let enforcement = request.enforcement;
+        if let Some((node, others)) =
+            self.group_elsewhere((&label, &value), own_job, node, enforcement)
+        {
+            let problem = format!(
+                "the group {} runs on node {others}, and this pod must go to node {node}",
+                quoted(token.as_str())
+            );
+            let remedy = "name the group's node as host, or move the group first";
+            self.report(Reason::GroupElsewhere, key, problem, remedy);
         }
 
         let job = own_job.filter(|_| !self.is_compatible());
@@ -147,6 +139,25 @@ impl Placing<'_> {
             by_enforcement(enforcement, "no other pod of job", "rather no other pod of job");
         self.record(key, operator, &[decision, " ", job].concat());
         self.warn_about_node_name(key);
+    }
+
+    /// Returns the one node on which the pod must be, and the nodes of its colocation group if that runs
+    /// only on others. `label` is the key and the value of the group's label; `job` is the job of the group's
+    /// pods, if only those count.
+    pub(super) fn group_elsewhere<'n>(
+        &self,
+        label: (&str, &str),
+        job: Option<&str>,
+        node: Option<&'n str>,
+        enforcement: Enforcement,
+    ) -> Option<(&'n str, String)> {
+        // A preferred term does not exclude the node, and a pod with the label is in the group already.
+        let is_held =
+            enforcement == Enforcement::Required && self.pod.label(label.0) != Some(label.1);
+        let node = node.filter(|_| is_held)?;
+        let nodes = self.view.colocation_nodes(self.pod.namespace, label, job);
+        let is_elsewhere = !nodes.is_empty() && !nodes.contains(node);
+        is_elsewhere.then(|| (node, nodes.into_iter().collect::<Vec<_>>().join(", ")))
     }
 
     /// Warns about the effect of missing labels.

@@ -17,14 +17,14 @@ pub(in crate::systems::streams) struct Member<'v> {
     /// The index of the pod's processing element in the spec.
     pub(in crate::systems::streams) index: usize,
     pub(in crate::systems::streams) element: &'v ProcessingElement,
-    /// Whether an earlier round placed the pod as this element.
+    /// True if an earlier round placed the pod as this element.
     pub(in crate::systems::streams) is_placed: bool,
     /// The processing elements that share a host, among them the pod's.
     pub(in crate::systems::streams) unit: &'v Unit,
 }
 
 impl Member<'_> {
-    /// Whether colocation, exlocation and isolation are required or preferred.
+    /// Returns the enforcement of colocation, exlocation and isolation.
     pub(in crate::systems::streams) fn enforcement(&self) -> Enforcement {
         match self.spec.enforcement {
             Wanted::Required => Enforcement::Required,
@@ -34,7 +34,7 @@ impl Member<'_> {
 
     /// The hosts and pools that the pod must be bound to.
     pub(in crate::systems::streams) fn claims(&self) -> impl Iterator<Item = &Claim> {
-        self.unit.claims_of(self.index, self.spec.enforcement == Wanted::Required)
+        self.unit.claims_of(self.index, self.spec.enforcement)
     }
 
     /// The location as the job writes it: a host, `P2`, `P2[5]`.

@@ -9,7 +9,7 @@ use super::member::Member;
 use super::placement::{Restriction, names_host, needs_placement};
 use crate::placement::affinity::bound_to;
 use crate::placement::intent::{
-    Change, Enforcement, Operator, PodTerm, Selector, label_requirement, off_nodes, on_node,
+    Change, Operator, PodTerm, Selector, label_requirement, off_nodes, on_node,
 };
 use crate::placement::merge::required_node_terms;
 use crate::placement::reason::Reason;
@@ -66,18 +66,13 @@ impl Placing<'_> {
             self.change(key, token.as_str(), Change::Label { key: label, value });
         }
         let Some(group) = member.unit.group.as_deref() else { return };
-        let is_labelled = self.pod.label(keys::GROUP) == Some(group);
         let enforcement = member.enforcement();
-        if let Some(node) = node.filter(|_| !is_labelled && enforcement == Enforcement::Required) {
-            let nodes = self.view.colocation_nodes(self.pod.namespace, (keys::GROUP, group), None);
-            if !nodes.is_empty() && !nodes.contains(node) {
-                let nodes: Vec<_> = nodes.into_iter().collect();
-                let problem = format!(
-                    "its group {group} runs on node {}, and it must go to node {node}",
-                    nodes.join(", ")
-                );
-                self.report(Reason::GroupElsewhere, key, problem, "move the group first");
-            }
+        if let Some((node, others)) =
+            self.group_elsewhere((keys::GROUP, group), None, node, enforcement)
+        {
+            let problem =
+                format!("its group {group} runs on node {others}, and it must go to node {node}");
+            self.report(Reason::GroupElsewhere, key, problem, "move the group first");
         }
         let selector = Selector::by(label_requirement(keys::GROUP, Operator::In, group));
         let term = PodTerm { enforcement, selector };

@@ -73,7 +73,7 @@ impl<'c> Check<'c> {
                 self.check_exclusive_pools(unit);
             } else {
                 for element in &unit.elements {
-                    self.check_common_host(unit.claims_of(*element, false));
+                    self.check_common_host(unit.claims_of(*element, Enforcement::Preferred));
                 }
             }
         }
@@ -109,7 +109,7 @@ impl<'c> Check<'c> {
         }
     }
 
-    /// Whether one host may satisfy all of these claims.
+    /// Returns true if one host may satisfy all of these claims.
     fn has_common_host(&self, claims: &[(&Claim, Allowed<'c>)]) -> bool {
         let mut left: Option<Vec<&str>> = None;
         let mut tags: Vec<Box<str>> = Vec::new();
@@ -144,7 +144,7 @@ impl<'c> Check<'c> {
         }
     }
 
-    /// What a claim allows; `None` if the claim or its pool is invalid.
+    /// Returns the nodes that a claim allows; `None` if the claim or its pool is invalid.
     fn find_allowed(&mut self, claim: &'c Claim) -> Option<Allowed<'c>> {
         let these = |nodes| Some(Allowed { nodes: Some(nodes), tags: Vec::new() });
         let closure = self.closure;

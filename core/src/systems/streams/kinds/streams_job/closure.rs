@@ -13,7 +13,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::systems::streams::api::host_pool::{Exclusivity, HostPoolSpec};
-use crate::systems::streams::api::streams_job::{self as api, StreamsJobSpec};
+use crate::systems::streams::api::streams_job::{self as api, Enforcement, StreamsJobSpec};
 use crate::systems::streams::kinds::host_pool::{self, Form, Host};
 
 /// The longest name of an object.
@@ -42,7 +42,7 @@ pub(crate) struct Pool {
     pub host_pool: Box<str>,
     /// The form, or why it is invalid.
     pub form: Result<Form, String>,
-    /// Whether no other job may use its hosts.
+    /// True if no other job may use its hosts.
     pub exclusive: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Operator {
 pub(crate) struct Claim {
     pub by: Operator,
     pub location: Location,
-    /// Whether it is the unit's first claim with this location.
+    /// True if it is the unit's first claim with this location.
     pub first: bool,
 }
 
@@ -191,17 +191,17 @@ impl Closure {
 }
 
 impl Unit {
-    /// The claims that apply to the pod of an element. If `inherited` is true (colocation is
-    /// required), these are the claims of the whole unit, otherwise only the element's own: a
-    /// preference must not turn the claims of other elements into requirements.
+    /// Returns the claims that apply to the pod of an element. If colocation is required, these are the
+    /// claims of the whole unit, otherwise only the element's own: a preference must not turn the claims
+    /// of other elements into requirements.
     pub(crate) fn claims_of(
         &self,
         element: usize,
-        inherited: bool,
+        colocation: Enforcement,
     ) -> impl Iterator<Item = &Claim> + Clone {
-        self.claims.iter().filter(move |claim| match inherited {
-            true => claim.first,
-            false => claim.by.element == element,
+        self.claims.iter().filter(move |claim| match colocation {
+            Enforcement::Required => claim.first,
+            Enforcement::Preferred => claim.by.element == element,
         })
     }
 }
@@ -213,7 +213,7 @@ impl Pool {
         self.form.as_ref().ok()?.size()
     }
 
-    /// Whether the controller labels its hosts, so that pods find them by the label.
+    /// Returns true if the controller labels its hosts, so that pods find them by the label.
     #[must_use]
     pub(crate) fn is_labelled(&self) -> bool {
         self.exclusive || matches!(self.form, Ok(Form::Sized(..)))

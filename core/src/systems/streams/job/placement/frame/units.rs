@@ -21,7 +21,11 @@ pub(super) fn add_all(frame: &mut Frame<'_, '_>) {
             units.add(&unit.elements, claims, Some(unit));
         } else {
             for element in &unit.elements {
-                units.add(&[*element], unit.claims_of(*element, false).collect(), None);
+                units.add(
+                    &[*element],
+                    unit.claims_of(*element, Enforcement::Preferred).collect(),
+                    None,
+                );
             }
         }
     }
