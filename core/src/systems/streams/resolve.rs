@@ -94,7 +94,7 @@ pub(crate) fn meant(view: &View, host: &Host) -> String {
     }
 }
 
-/// Whether two names differ in at most two adjacent characters. Of thousands of nodes few do.
+/// Returns true if two names differ in at most two adjacent characters. Of thousands of nodes few do.
 fn is_similar(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     let equal = |(a, b): &(&u8, &u8)| a == b;
@@ -279,14 +279,24 @@ pub(crate) fn format_host(host: &Host) -> String {
     }
 }
 
-/// Whether every term of the pod's required node affinity requires this node.
+/// Formats the problem that two listed hosts are one node, as the end of a sentence that begins with the pool.
+#[must_use]
+pub(crate) fn format_twice(node: &str, one: &Host, other: &Host) -> String {
+    format!(
+        "has node {node} twice: once as the {}, once as the {}",
+        format_host(one),
+        format_host(other)
+    )
+}
+
+/// Returns true if every term of the pod's required node affinity requires this node.
 fn is_pinned(pod: &Pod<'_>, node: &str) -> bool {
     let pin = on_node(node);
     all_terms(pod, |term| implies(term, &pin))
 }
 
-/// Whether the pod's required node affinity has terms that can match a node, and `holds` is true
-/// for each of them.
+/// Returns true if the pod's required node affinity has terms that can match a node, and `holds` is
+/// true for each of them.
 fn all_terms(pod: &Pod<'_>, holds: impl Fn(&NodeSelectorTerm) -> bool) -> bool {
     let terms = required_node_terms(pod).unwrap_or_default();
     let mut effective = terms.iter().filter(|term| !matches_nothing(*term)).peekable();

@@ -7,7 +7,7 @@ use super::job::check::check;
 use super::job::placement::{Fixed, Judged, STEPS, is_searched, judge, lacks_only_nodes};
 use super::job::sites::Sites;
 use super::policy::Unmet;
-use super::resolve::{find_node, format_host};
+use super::resolve::{find_node, format_twice};
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
@@ -137,46 +137,34 @@ fn changed(name: &Name, old: &StreamsJobSpec, new: &StreamsJobSpec) -> Option<Fi
     ))
 }
 
-/// The rules that a HostPool certainly breaks.
+/// Finds the rules that a HostPool certainly breaks.
 fn host_pool(name: &Name, pool: &HostPool, view: &View, policy: &Policy) -> Vec<Finding> {
     let subject = format!("HostPool {}", name.name);
+    let form = match &pool.form {
+        Ok(form) => form,
+        Err(problem) => {
+            let remedy = "give hosts, or size and tags (`kubectl explain hostpool.spec`)";
+            return vec![Finding::new(Reason::MalformedPool, subject, problem, remedy)];
+        }
+    };
     let mut findings = Vec::new();
-    match &pool.form {
-        Err(problem) => findings.push(Finding::new(
-            Reason::MalformedPool,
-            subject.as_str(),
-            problem.as_str(),
-            "give hosts, or size and tags (`kubectl explain hostpool.spec`)",
-        )),
-        Ok(form) => {
-            findings.extend(guard::pools(&subject, &name.namespace, view, policy).err());
-            findings.extend(guard::count(&subject, name, view, policy).err());
-            if pool.exclusive {
-                let others = |other: &str, _: &HostPool| *other != *name.name;
-                let wanted = pool.size();
-                let guarded =
-                    guard::exclusive_hosts(&subject, &name.namespace, wanted, others, view, policy);
-                findings.extend(guarded.err());
-            }
-            if let Form::Literal(hosts) = form {
-                let mut seen = HashMap::new();
-                for host in hosts {
-                    let Some(node) = find_node(view, host) else { continue };
-                    if let Some(earlier) = seen.insert(node, host) {
-                        let problem = format!(
-                            "has node {node} twice: once as the {}, once as the {}",
-                            format_host(earlier),
-                            format_host(host)
-                        );
-                        let remedy = "list each node once";
-                        findings.push(Finding::new(
-                            Reason::InvalidPool,
-                            subject.as_str(),
-                            problem,
-                            remedy,
-                        ));
-                    }
-                }
+    findings.extend(guard::pools(&subject, &name.namespace, view, policy).err());
+    findings.extend(guard::count(&subject, name, view, policy).err());
+    if pool.exclusive {
+        let others = |other: &str, _: &HostPool| *other != *name.name;
+        let wanted = pool.size();
+        let guarded =
+            guard::exclusive_hosts(&subject, &name.namespace, wanted, others, view, policy);
+        findings.extend(guarded.err());
+    }
+    if let Form::Literal(hosts) = form {
+        let mut seen = HashMap::new();
+        for host in hosts {
+            let Some(node) = find_node(view, host) else { continue };
+            if let Some(earlier) = seen.insert(node, host) {
+                let problem = format_twice(node, earlier, host);
+                let remedy = "list each node once";
+                findings.push(Finding::new(Reason::InvalidPool, &*subject, problem, remedy));
             }
         }
     }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use super::super::super::guard;
-use super::super::super::resolve::{Resolved, format_host, meant, resolve};
+use super::super::super::resolve::{Resolved, format_host, format_twice, meant, resolve};
 use super::Check;
 use crate::placement::reason::Reason;
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
-use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool};
+use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, to_usize};
 use crate::systems::streams::kinds::in_other_form;
 use crate::systems::streams::kinds::node_marks::{labels_of_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
@@ -45,7 +45,7 @@ impl<'c> Check<'c> {
                 Ok(Form::Literal(hosts)) => self.check_listed(index, hosts),
                 Ok(Form::Tagged(tags)) => self.check_tagged(index, tags, 1),
                 Ok(Form::Sized(size, tags)) => {
-                    self.check_tagged(index, tags, usize::try_from(*size).unwrap_or(usize::MAX));
+                    self.check_tagged(index, tags, to_usize(*size));
                 }
                 Ok(Form::Any) => {}
             }
@@ -61,12 +61,8 @@ impl<'c> Check<'c> {
             });
             let Some(node) = node else { continue };
             if let Some(earlier) = seen.insert(node, host) {
-                let problem = format!(
-                    "{} has node {node} twice: once as the {}, once as the {}",
-                    self.format_pool(pool),
-                    format_host(earlier),
-                    format_host(host)
-                );
+                let twice = format_twice(node, earlier, host);
+                let problem = format!("{} {twice}", self.format_pool(pool));
                 self.report(Reason::InvalidPool, problem, "list each node once");
             }
         }
