@@ -107,7 +107,7 @@ fn binds<'i>(intent: &'i Intent, all: &[Intent]) -> Option<(&'i Intent, &'i str,
     ))
 }
 
-/// Whether a selector of stowplan matches a pod with these labels.
+/// Returns true if a selector of stowplan matches a pod with these labels.
 fn matches<'l>(selector: &Selector, label: impl Fn(&str) -> Option<&'l str>) -> bool {
     match selector {
         Selector::Labels(labels) => {

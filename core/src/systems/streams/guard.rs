@@ -137,7 +137,7 @@ fn count_exclusive(mut pools: Vec<&HostPool>, policy: &Policy) -> u32 {
     })
 }
 
-/// Whether the controller has refused the pool as it is now.
+/// Returns true if the controller has refused the pool as it is now.
 #[must_use]
 pub(crate) fn is_refused(pool: &HostPool) -> bool {
     find_current(pool, ACCEPTED).is_some()

@@ -21,12 +21,12 @@ pub(crate) const HOST_COLOCATION: &str = "streams.ibm.com/host-colocation";
 pub(crate) const HOST_EXLOCATION: &str = "streams.ibm.com/host-exlocation";
 /// `hostIsolation`, on the operator that the value names.
 pub(crate) const HOST_ISOLATION: &str = "streams.ibm.com/host-isolation";
-/// Whether colocation, exlocation and isolation are required or preferred.
+/// The enforcement of colocation, exlocation and isolation: required or preferred.
 pub(crate) const HOST_ENFORCEMENT: &str = "streams.ibm.com/host-enforcement";
 /// The StreamsJob that a pod's constraints come from.
 pub(crate) const STREAMS_JOB: &str = "stowplan.dev/streams-job";
 
-/// What an entry of a pod's record begins with that says how its job's reserved nodes restrict it.
+/// The beginning of the entry in a pod's record that says how its job's reserved nodes restrict it.
 pub(crate) const RESERVED: &str = "reserved=";
 /// The beginnings of the entries in a pod's record that say that it is kept apart from others.
 pub(crate) const EXLOCATED: &str = "host-exlocation=";

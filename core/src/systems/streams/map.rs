@@ -1,4 +1,4 @@
-//! What Streams knows for the map of a cluster: the pods of each job, the nodes that are reserved for its
+//! Contributes to the map of a cluster: the pods of each job, the nodes that are reserved for its
 //! elements, and the members of pools.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

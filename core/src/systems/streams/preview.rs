@@ -119,7 +119,7 @@ struct Served {
     name: String,
     /// The nodes of its members, by index.
     members: Vec<String>,
-    /// Why it is not ready.
+    /// The reason why it is not ready.
     problem: Option<String>,
     /// The hash of its UID, if that does not exist yet, and the pool.
     assumed: Option<(String, String)>,
@@ -155,7 +155,7 @@ impl Served {
     }
 }
 
-/// Why a pool is not ready.
+/// Returns the reason why a pool is not ready.
 fn find_problem(pool: &HostPool) -> Option<String> {
     let ready = find(&pool.status.conditions, READY)?;
     (ready.status != Status::True).then(|| format!("{} ({})", ready.message, ready.reason))

@@ -1,4 +1,4 @@
-//! What the conditions of a HostPool or a StreamsJob say, and the remedies.
+//! Reports the conditions of a HostPool or a StreamsJob, with the remedies.
 
 use crate::api::condition::{ACCEPTED, Condition, Status};
 use crate::placement::reason::Reason;

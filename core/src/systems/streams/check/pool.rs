@@ -1,4 +1,4 @@
-//! Why a HostPool is not ready.
+//! Diagnoses why a HostPool is not ready.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::Name;
 
-/// Why a pool is not ready. `None`: there is no such pool.
+/// Diagnoses why a pool is not ready. `None`: there is no such pool.
 pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> {
     let cluster = context.cluster;
     let pool = cluster.view.host_pool(name)?;
@@ -195,7 +195,7 @@ pub(super) fn find_problem(
     Some((format!("member {index}, node {node}, {why}"), remedy))
 }
 
-/// Whether a pool marks its nodes by a label, and this one does not have it.
+/// Returns true if a pool marks its nodes by a label, and this one does not have it.
 fn lacks_label(pool: &HostPool, index: u32, candidate: fit::Candidate<'_>) -> bool {
     let hash = pool.hash.as_deref().filter(|_| pool.is_labelled());
     let labels = candidate.node.details.as_deref().map(|node| &node.labels);

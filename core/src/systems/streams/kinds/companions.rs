@@ -18,12 +18,12 @@ use crate::view::{Kind, Name, Scope, Table};
 /// A label: key and value.
 type Label = (Box<str>, Box<str>);
 
-/// What a pod that must be on the node of others requires.
+/// The requirements of a pod that must be on the node of others.
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Companion {
     /// The labels that the terms of stowplan are about.
     labels: Box<[Label]>,
-    /// Those of them whose pods must be on one node.
+    /// The labels among them whose pods must be on one node.
     together: Box<[Label]>,
     /// Its required anti-affinity by node, as far as it is about such labels.
     apart: Box<[Box<[Rule]>]>,
@@ -67,7 +67,7 @@ impl Companion {
         self.labels.iter().find(|(own, _)| **own == *key).map(|(_, value)| &**value)
     }
 
-    /// Whether it keeps a pod with these labels off its node.
+    /// Returns true if it keeps a pod with these labels off its node.
     #[must_use]
     pub(crate) fn excludes<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         let holds = |rule: &Rule| {
@@ -79,12 +79,12 @@ impl Companion {
     }
 }
 
-/// Whether the terms of stowplan may be about a label of this key.
+/// Returns true if the terms of stowplan may be about a label of this key.
 fn is_known(key: &str) -> bool {
     key.starts_with(PREFIX) || key.starts_with("stowplan.dev/")
 }
 
-/// Whether a term of pod affinity selects by a label of this key.
+/// Returns true if a term of pod affinity selects by a label of this key.
 fn names(term: &PodAffinityTerm, key: &str) -> bool {
     let rules = term.label_selector.as_ref().and_then(|it| it.match_expressions.as_ref());
     rules.into_iter().flatten().any(|rule| rule.key == *key)
@@ -128,7 +128,7 @@ struct Mates {
 }
 
 impl Mates {
-    /// Whether a pod excludes other pods.
+    /// Returns true if a pod excludes other pods.
     fn is_exclusive(&self) -> bool {
         self.pods.keys().any(|pod| !pod.apart.is_empty())
     }

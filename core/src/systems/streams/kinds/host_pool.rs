@@ -60,10 +60,10 @@ pub(crate) struct HostPool {
     /// CRD's schema refuses most invalid specs, but does not validate files and objects older than
     /// the schema.
     pub form: Result<Form, String>,
-    /// Whether the object can be decoded. If not, perhaps because a newer release wrote it, neither
+    /// True if the object can be decoded. If not, perhaps because a newer release wrote it, neither
     /// spec nor status is known, and their defaults here mean nothing.
     pub readable: bool,
-    /// Whether no other job may use its hosts.
+    /// True if no other job may use its hosts.
     pub exclusive: bool,
     /// The name and UID of the StreamsJob that owns it.
     pub job: Option<(Box<str>, Box<str>)>,
@@ -84,7 +84,7 @@ pub(crate) enum Form {
 }
 
 impl HostPool {
-    /// Whether the controller labels the pool's hosts, so that pods find them by the label.
+    /// Returns true if the controller labels the pool's hosts, so that pods find them by the label.
     #[must_use]
     pub(crate) fn is_labelled(&self) -> bool {
         self.exclusive || matches!(self.form, Ok(Form::Sized(..)))
@@ -96,7 +96,7 @@ impl HostPool {
         self.form.as_ref().ok().and_then(Form::size).unwrap_or_default()
     }
 
-    /// Whether both are pools of one StreamsJob.
+    /// Returns true if both are pools of one StreamsJob.
     #[must_use]
     pub(crate) fn is_of_job_of(&self, other: &Self) -> bool {
         let jobs = self.job.as_ref().zip(other.job.as_ref());

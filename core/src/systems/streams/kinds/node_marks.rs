@@ -81,7 +81,7 @@ pub(crate) struct Marks {
     pub hostname: Option<Box<str>>,
 }
 
-/// What keeps pods or pools off a node. A node without any is in no table.
+/// The properties that keep pods or pools off a node. A node without any is in no table.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) struct Limits {
     /// It is being deleted.

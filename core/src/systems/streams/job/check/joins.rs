@@ -14,7 +14,7 @@ use crate::systems::streams::resolve::format_host;
 /// More joins than these are counted, not written out.
 const MOST_WRITTEN: usize = 8;
 
-/// Why two processing elements must share a host.
+/// The reason why two processing elements must share a host.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Join<'s> {
     pub(super) from: usize,
@@ -22,7 +22,7 @@ pub(super) struct Join<'s> {
     pub(super) by: Shared<'s>,
 }
 
-/// What elements that must share a host have in common.
+/// The thing that elements which must share a host have in common.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Shared<'s> {
     /// A token of `hostColocation`.
@@ -82,8 +82,8 @@ pub(super) fn find_joins<'s>(
 }
 
 impl Check<'_> {
-    /// Why these elements of one unit must share a host, as the end of a sentence: `hostColocation "t" joins
-    /// processing elements "a" and "b"`.
+    /// Says why these elements of one unit must share a host, as the end of a sentence: `hostColocation "t"
+    /// joins processing elements "a" and "b"`.
     pub(super) fn format_joins(&self, elements: &[usize]) -> String {
         let mut joins: Vec<Join<'_>> = Vec::new();
         for pair in elements.windows(2) {
