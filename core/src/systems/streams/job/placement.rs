@@ -7,6 +7,7 @@
 //!
 //! What is not looked at: the resources of nodes, and what the pods require beside their job.
 
+mod fixed;
 mod frame;
 mod words;
 
@@ -22,7 +23,8 @@ use crate::systems::streams::kinds::streams_job::closure::{Location, Unit};
 use crate::systems::streams::kinds::streams_job::{Closure, StreamsJob};
 use crate::systems::streams::witness::{Budget, Exhausted, Place, find_contended, solve};
 use crate::view::Name;
-pub(crate) use frame::{Fixed, Frame};
+pub(crate) use fixed::{Fixed, Found, named_hosts};
+pub(crate) use frame::Frame;
 
 /// The steps of one search: some tens of milliseconds at most.
 pub(crate) const STEPS: u64 = 1_000_000;

@@ -21,14 +21,14 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::api::streams_job::{
     Group, JobPlacement, OwnedPool, ReservedNode, StreamsJobSpec, StreamsJobStatus,
 };
-use crate::systems::streams::job::placement::needs_placement;
+use crate::systems::streams::job::placement::{Found, needs_placement};
 use crate::systems::streams::keys;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{Closure, Pool, host_pool_spec};
 use crate::systems::streams::reasons::JobReason;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
-use crate::view::{Name, View};
+use crate::view::{Identity, Name, View};
 
 /// The longest message of a condition, in characters, so that it stays readable. The API allows
 /// 32,768.
@@ -77,19 +77,6 @@ struct JobReconciler<'j> {
     events: Vec<Event>,
 }
 
-/// The HostPool with the name that a pool of a job requires.
-enum Found<'v> {
-    /// It does not exist.
-    Nothing,
-    /// The job owns it.
-    Own(&'v HostPool),
-    /// It is being deleted, or an earlier job of this name owns it and it will be deleted with that
-    /// job.
-    Leaving,
-    /// The job does not own it, so it is never changed.
-    Foreign,
-}
-
 impl<'j> JobReconciler<'j> {
     fn plan(&mut self, policy: &Policy, plan: &mut Plan) {
         let findings = &self.placement.findings;
@@ -113,7 +100,8 @@ impl<'j> JobReconciler<'j> {
                     ));
                 }
                 Found::Nothing => {}
-                Found::Leaving => {
+                Found::Own(HostPool { identity: Identity { deleting: true, .. }, .. })
+                | Found::Leaving(_) => {
                     let problem = "still belongs to an earlier job of this name";
                     waits.push(format!("{}: HostPool {} {problem}", written.name, pool.host_pool));
                 }
@@ -191,8 +179,8 @@ impl<'j> JobReconciler<'j> {
     fn has_exclusive_nodes(&self) -> bool {
         let exclusive = self.job.closure.pools.iter().filter(|pool| pool.exclusive);
         exclusive.into_iter().all(|pool| match self.find_pool(pool) {
-            Found::Own(found) => find_problem(found).is_none(),
-            Found::Nothing | Found::Leaving | Found::Foreign => false,
+            Found::Own(found) => !found.identity.deleting && find_problem(found).is_none(),
+            Found::Nothing | Found::Leaving(_) | Found::Foreign => false,
         })
     }
 
@@ -288,16 +276,7 @@ impl<'j> JobReconciler<'j> {
     }
 
     fn find_pool(&self, pool: &Pool) -> Found<'j> {
-        let name = Name::new(&self.name.namespace, &pool.host_pool);
-        let Some(found) = self.view.host_pool(&name) else { return Found::Nothing };
-        match &found.job {
-            Some((_, owner)) if *owner == self.job.identity.uid => match found.identity.deleting {
-                false => Found::Own(found),
-                true => Found::Leaving,
-            },
-            Some((owner, _)) if **owner == *self.name.name => Found::Leaving,
-            _ => Found::Foreign,
-        }
+        Found::new(self.name, self.job, pool, self.view)
     }
 
     fn create_pool(

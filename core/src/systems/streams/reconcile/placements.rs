@@ -16,12 +16,10 @@ use crate::systems::fit::{self, Candidate, Question};
 use crate::systems::policy::Policy;
 use crate::systems::streams::job::check::check;
 use crate::systems::streams::job::placement::{
-    Fixed, Judged, MissingNode, Plan, is_searched, judge, lacks_only_nodes,
+    Fixed, Judged, MissingNode, Plan, is_searched, judge, lacks_only_nodes, named_hosts,
 };
 use crate::systems::streams::job::sites::Sites;
-use crate::systems::streams::kinds::host_pool::{Form, Host};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_job::closure::Location;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::resolve::find_node;
@@ -146,19 +144,7 @@ fn has_verdict(job: &StreamsJob, status: Status) -> bool {
 /// Records the nodes that a job names, and those that are reserved for it.
 fn name_nodes<'v>(name: &'v Name, job: &'v StreamsJob, view: &'v View, sites: &mut Sites<'v>) {
     job.reserved.values().for_each(|node| sites.name_for(node, name));
-    let claims = job.closure.units.iter().flat_map(|unit| &unit.claims);
-    let mut hosts: Vec<&Host> = claims
-        .filter_map(|claim| match &claim.location {
-            Location::Host(host) => Some(host),
-            Location::Pool { pool, index } => job.closure.pools[*pool].listed((*index)?),
-        })
-        .collect();
-    for pool in job.closure.pools.iter().filter(|pool| pool.exclusive) {
-        if let Ok(Form::Literal(listed)) = &pool.form {
-            hosts.extend(listed);
-        }
-    }
-    for host in hosts {
+    for host in named_hosts(&job.closure) {
         if let Some(node) = find_node(view, host) {
             sites.name_for(node, name);
         }

@@ -4,10 +4,11 @@ mod units;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::MissingNode;
+use super::fixed::{Fixed, host_of, named_hosts};
 use crate::systems::streams::api::streams_job::StreamsJobSpec;
-use crate::systems::streams::job::placement::MissingNode;
-use crate::systems::streams::job::sites::{JobName, Sites, State};
-use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, to_usize};
+use crate::systems::streams::job::sites::{Sites, State};
+use crate::systems::streams::kinds::host_pool::{Form, Host, to_usize};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::kinds::streams_job::closure::{self, Location};
 use crate::systems::streams::kinds::streams_job::{Closure, StreamsJob};
@@ -15,99 +16,7 @@ use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::resolve::find_node;
 use crate::systems::streams::witness::{Class, Classes, Place, Pool, Problem, Witness};
-use crate::view::{Name, View};
-
-/// What is fixed already about a job.
-#[derive(Clone, Debug)]
-pub(crate) struct Fixed<'f> {
-    /// The View that hosts are looked up in.
-    pub(crate) view: &'f View,
-    /// The HostPools that the job owns, by the pool's index in the spec.
-    pub(crate) pools: BTreeMap<usize, &'f HostPool>,
-    /// The hashes of the HostPools of an earlier job of this name, which will be deleted.
-    pub(crate) leaving: BTreeSet<&'f str>,
-    /// The node of each element that runs, by the element's index.
-    pub(crate) running: BTreeMap<usize, &'f str>,
-    /// The nodes of pods with the job's label that are no elements of it.
-    pub(crate) strangers: BTreeSet<&'f str>,
-    /// The node that was reserved for an element.
-    pub(crate) reserved: BTreeMap<usize, &'f str>,
-    /// The nodes on which an element cannot be, although its constraints allow them.
-    pub(crate) closed: BTreeMap<usize, BTreeSet<&'f str>>,
-    /// Whether to count on more nodes than there are.
-    pub(crate) with_more_nodes: bool,
-}
-
-impl<'f> Fixed<'f> {
-    /// The pools that a job owns. Where its pods run is not looked at, so the job is never judged to be
-    /// impossible because of them.
-    pub(crate) fn without_pods(name: &Name, job: &StreamsJob, view: &'f View) -> Self {
-        let mut fixed = Self {
-            view,
-            pools: BTreeMap::new(),
-            leaving: BTreeSet::new(),
-            running: BTreeMap::new(),
-            strangers: BTreeSet::new(),
-            reserved: BTreeMap::new(),
-            closed: BTreeMap::new(),
-            with_more_nodes: false,
-        };
-        for (number, pool) in job.closure.pools.iter().enumerate() {
-            let found = view.host_pool(&Name::new(&name.namespace, &pool.host_pool));
-            let Some(found) = found else { continue };
-            match &found.job {
-                Some((_, owner)) if *owner == job.identity.uid => {
-                    fixed.pools.insert(number, found);
-                }
-                Some((owner, _)) if **owner == *name.name => {
-                    fixed.leaving.extend(found.hash.as_deref());
-                }
-                _ => {}
-            }
-        }
-        fixed
-    }
-}
-
-impl Fixed<'_> {
-    /// Returns true if a pool of the job has this hash, or one of an earlier job of this name.
-    fn is_own(&self, hash: &str) -> bool {
-        self.leaving.contains(hash)
-            || self.pools.values().any(|pool| pool.hash.as_deref() == Some(hash))
-    }
-
-    /// Why others keep a pool of the job, its number in the spec with whether it is exclusive, from a node in
-    /// this state. `owner` is asked for the owner of a hash.
-    pub(super) fn obstacle_of_others<'o>(
-        &self,
-        job: &Name,
-        (number, is_exclusive): (usize, bool),
-        sites: &Sites<'_>,
-        state: &State<'_>,
-        owner: &dyn Fn(&str) -> Owner<'o>,
-    ) -> Option<Obstacle<'o>> {
-        let hash = self.pools.get(&number).and_then(|pool| pool.hash.as_deref());
-        let is_other = |of: &&str| Some(*of) != hash && !self.leaving.contains(of);
-        if let Some(of) = state.exclusive.filter(is_other) {
-            return Some(Obstacle::Exclusive(owner(of)));
-        }
-        if is_exclusive {
-            let mut marked = state.marked_for.iter().copied().filter(is_other);
-            let mut unmarked = sites.hosts_of(state).filter(|of| !self.is_own(of));
-            if let Some(of) = marked.next().or_else(|| unmarked.next()) {
-                return Some(Obstacle::Shared(owner(of)));
-            }
-            let is_foreign = |of: &JobName<'_>| *of != (&*job.namespace, &*job.name);
-            if state.runs.iter().any(is_foreign) {
-                return Some(Obstacle::Occupied);
-            }
-            if state.named_by.iter().any(is_foreign) {
-                return Some(Obstacle::Named);
-            }
-        }
-        state.is_full.then_some(Obstacle::Full)
-    }
-}
+use crate::view::Name;
 
 /// A job as a problem, and what the numbers in it mean.
 #[derive(Debug)]
@@ -146,12 +55,10 @@ struct Framed<'f, 'v> {
 /// The nodes of a class.
 #[derive(Clone, Debug)]
 enum Nodes<'v> {
-    /// These.
+    /// These. None, if they do not exist yet.
     These(Vec<&'v str>),
-    /// Those of a group that the job does not refer to.
+    /// The nodes of a group that the job does not refer to.
     RestOf(usize),
-    /// They do not exist yet.
-    None,
 }
 
 impl<'f, 'v> Frame<'f, 'v> {
@@ -194,7 +101,6 @@ impl<'f, 'v> Frame<'f, 'v> {
                 let nodes = self.sites.groups[*group].nodes.iter().copied();
                 nodes.filter(|node| !self.explicit.contains(node)).nth(place.number)
             }
-            Nodes::None => None,
         }
     }
 }
@@ -234,29 +140,10 @@ impl<'f, 'v> Frame<'f, 'v> {
         let mut nodes: BTreeSet<&str> = BTreeSet::new();
         nodes.extend(fixed.running.values().chain(fixed.reserved.values()).chain(&fixed.strangers));
         nodes.extend(fixed.closed.values().flatten());
-        for unit in &self.closure.units {
-            for claim in &unit.claims {
-                nodes.extend(self.find_host(&claim.location));
-            }
-        }
-        for (number, pool) in self.closure.pools.iter().enumerate() {
-            if let (true, Ok(Form::Literal(hosts))) = (pool.exclusive, &pool.form) {
-                nodes.extend(hosts.iter().filter_map(|host| self.find_node(host)));
-            }
-            nodes.extend(self.find_members(number).values());
-        }
+        nodes.extend(named_hosts(self.closure).filter_map(|host| self.find_node(host)));
+        let pools = 0..self.closure.pools.len();
+        nodes.extend(pools.flat_map(|pool| self.find_members(pool).into_values()));
         nodes.into_iter().filter_map(|node| Some(self.sites.find(node)?.0)).collect()
-    }
-
-    /// The node of a location that is one host.
-    fn find_host(&self, location: &'f Location) -> Option<&'f str> {
-        match location {
-            Location::Host(host) => self.find_node(host),
-            Location::Pool { pool, index: Some(index) } => {
-                self.find_node(self.closure.pools[*pool].listed(*index)?)
-            }
-            Location::Pool { .. } => None,
-        }
     }
 
     fn find_node(&self, host: &'f Host) -> Option<&'f str> {
@@ -325,7 +212,7 @@ impl<'f, 'v> Frame<'f, 'v> {
             let elements = self.closure.units.iter().map(|unit| unit.elements.len());
             let count = members + elements.sum::<usize>();
             self.problem.classes.push(Class { count, rank: u8::MAX });
-            let (nodes, listed) = (Nodes::None, BTreeSet::new());
+            let (nodes, listed) = (Nodes::These(Vec::new()), BTreeSet::new());
             self.classes.push(Framed { nodes, state: None, listed });
         }
     }
@@ -367,33 +254,42 @@ impl<'f, 'v> Frame<'f, 'v> {
         state.exclusive.is_none_or(|hash| self.fixed.is_own(hash))
     }
 
+    /// Finds out why a pool of the job cannot have a node in this state. `owner` is asked for the owner of
+    /// a hash.
+    pub(super) fn find_obstacle<'o>(
+        &self,
+        number: usize,
+        state: &State<'_>,
+        owner: &dyn Fn(&str) -> Owner<'o>,
+    ) -> Option<Obstacle<'o>> {
+        let pool = &self.closure.pools[number];
+        // The author of a list has asked for the node, and what makes it unfit may pass.
+        let own = match &pool.form {
+            Ok(Form::Literal(_)) => state.site.barred(),
+            _ => state.site.unfit(),
+        };
+        let of_pool = (number, pool.exclusive);
+        own.or_else(|| self.fixed.obstacle_of_others(self.name, of_pool, self.sites, state, owner))
+    }
+
     /// A pool whose members are marked.
     fn frame_pool(&self, number: usize) -> Pool {
         let pool = &self.closure.pools[number];
-        let is_free = |state: &State<'_>| {
-            let of_pool = (number, pool.exclusive);
-            self.fixed
-                .obstacle_of_others(self.name, of_pool, self.sites, state, &|_| Owner::Gone)
-                .is_none()
-        };
+        let is_free =
+            |state: &State<'_>| self.find_obstacle(number, state, &|_| Owner::Gone).is_none();
         let members = self.find_members(number).into_iter();
         let mut members: BTreeMap<u32, usize> =
             members.filter_map(|(index, node)| Some((index, *self.singles.get(node)?))).collect();
         let eligible = match &pool.form {
             Ok(Form::Sized(_, tags)) => {
                 let tags = tag_keys(tags);
-                self.classes_where(|state| {
-                    has_tags(state.site.tags, &tags)
-                        && state.site.unfit().is_none()
-                        && is_free(state)
-                })
+                self.classes_where(|state| has_tags(state.site.tags, &tags) && is_free(state))
             }
             Ok(Form::Literal(hosts)) => {
                 for (index, host) in (0..).zip(hosts) {
                     let class = self.find_node(host).and_then(|node| self.singles.get(node));
                     let Some(class) = class else { continue };
-                    let may = |state: &&State<'_>| state.site.barred().is_none() && is_free(state);
-                    if self.classes[*class].state.filter(may).is_some() {
+                    if self.classes[*class].state.is_some_and(is_free) {
                         members.entry(index).or_insert(*class);
                     }
                 }
@@ -422,7 +318,8 @@ impl<'f, 'v> Frame<'f, 'v> {
 
     /// The classes of a location that is no member of a marked pool. `None`: all that are open.
     fn frame_location(&self, location: &'f Location) -> Option<Classes> {
-        if let Some(node) = self.find_host(location) {
+        let host = host_of(self.closure, location);
+        if let Some(node) = host.and_then(|host| self.find_node(host)) {
             let mut classes = Classes::with_capacity(self.classes.len());
             let single = self.singles.get(node).copied();
             let may = |class: &usize| {

@@ -176,11 +176,7 @@ impl Frame<'_, '_> {
         let of = &self.closure.pools[pool];
         let (view, sites) = (self.fixed.view, self.sites);
         let owner = |hash: &str| Owner::new(find_pool(hash, view), &self.name.namespace);
-        let of_state = |state: &State<'_>, is_listed: bool| {
-            let own = if is_listed { state.site.barred() } else { state.site.unfit() };
-            let of_pool = (pool, of.exclusive);
-            own.or_else(|| self.fixed.obstacle_of_others(self.name, of_pool, sites, state, &owner))
-        };
+        let of_state = |state: &State<'_>| self.find_obstacle(pool, state, &owner);
         let mut obstacles: BTreeMap<Obstacle<'_>, Vec<&str>> = BTreeMap::new();
         match &of.form {
             Ok(Form::Sized(_, tags)) => {
@@ -188,7 +184,7 @@ impl Frame<'_, '_> {
                 for group in
                     sites.groups.iter().filter(|group| has_tags(group.state.site.tags, &tags))
                 {
-                    let obstacle = of_state(&group.state, false);
+                    let obstacle = of_state(&group.state);
                     obstacle
                         .into_iter()
                         .for_each(|of| obstacles.entry(of).or_default().extend(&group.nodes));
@@ -197,7 +193,7 @@ impl Frame<'_, '_> {
             Ok(Form::Literal(hosts)) => {
                 for host in hosts {
                     let Some(node) = find_node(view, host) else { continue };
-                    let obstacle = sites.state(node).and_then(|state| of_state(state, true));
+                    let obstacle = sites.state(node).and_then(of_state);
                     obstacle.into_iter().for_each(|of| obstacles.entry(of).or_default().push(node));
                 }
             }
