@@ -55,37 +55,34 @@ impl Obstacle<'_> {
     /// The end of a sentence that begins with one node or, if `several`, with a number of nodes, which
     /// belong to `owners`.
     fn format(self, several: bool, owners: &str) -> String {
-        let text = match (self, several) {
-            (Self::Deleted, false) => "is being deleted",
-            (Self::Deleted, true) => "are being deleted",
-            (Self::ControlPlane, false) => "is a control-plane node",
-            (Self::ControlPlane, true) => "are control-plane nodes",
-            (Self::NotSelected, false) => "is outside the policy's hostPools.nodeSelector",
-            (Self::NotSelected, true) => "are outside the policy's hostPools.nodeSelector",
-            (Self::NotReady, false) => "is not Ready",
-            (Self::NotReady, true) => "are not Ready",
-            (Self::Cordoned, false) => "is cordoned",
-            (Self::Cordoned, true) => "are cordoned",
-            (Self::Tainted, false) => "has a taint",
-            (Self::Tainted, true) => "have taints",
-            (Self::Nameless, false) => "lacks the label kubernetes.io/hostname",
-            (Self::Nameless, true) => "lack the label kubernetes.io/hostname",
-            (Self::Exclusive(_), false) => return format!("is exclusive to {owners}"),
-            (Self::Exclusive(_), true) => return format!("are exclusive to {owners}"),
-            (Self::Shared(_), false) => return format!("belongs to {owners}"),
-            (Self::Shared(_), true) => return format!("belong to {owners}"),
-            (Self::Occupied, false) => "runs Streams pods outside of the pool",
-            (Self::Occupied, true) => "run Streams pods outside of the pool",
-            (Self::Named, false) => "is named by another StreamsJob, or reserved for it",
-            (Self::Named, true) => "are named by other StreamsJobs, or reserved for them",
-            (Self::Full, false) => {
-                "has as many pools as the policy's hostPools.maxPoolsPerNode allows"
+        let (one, many) = match self {
+            Self::Deleted => ("is being deleted", "are being deleted"),
+            Self::ControlPlane => ("is a control-plane node", "are control-plane nodes"),
+            Self::NotSelected => (
+                "is outside the policy's hostPools.nodeSelector",
+                "are outside the policy's hostPools.nodeSelector",
+            ),
+            Self::NotReady => ("is not Ready", "are not Ready"),
+            Self::Cordoned => ("is cordoned", "are cordoned"),
+            Self::Tainted => ("has a taint", "have taints"),
+            Self::Nameless => {
+                ("lacks the label kubernetes.io/hostname", "lack the label kubernetes.io/hostname")
             }
-            (Self::Full, true) => {
-                "have as many pools as the policy's hostPools.maxPoolsPerNode allows"
+            Self::Exclusive(_) => ("is exclusive to ", "are exclusive to "),
+            Self::Shared(_) => ("belongs to ", "belong to "),
+            Self::Occupied => {
+                ("runs Streams pods outside of the pool", "run Streams pods outside of the pool")
             }
+            Self::Named => (
+                "is named by another StreamsJob, or reserved for it",
+                "are named by other StreamsJobs, or reserved for them",
+            ),
+            Self::Full => (
+                "has as many pools as the policy's hostPools.maxPoolsPerNode allows",
+                "have as many pools as the policy's hostPools.maxPoolsPerNode allows",
+            ),
         };
-        text.to_owned()
+        [if several { many } else { one }, owners].concat()
     }
 }
 

@@ -11,10 +11,13 @@ mod scaling;
 mod wake;
 
 use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
 
+use super::kinds::streams_pod::{PendingPod, PodDetails};
+use crate::api;
 use crate::systems::plan::Plan;
 use crate::systems::policy::Policy;
-use crate::view::View;
+use crate::view::{Identity, Name, Resource, View};
 
 /// Plans the changes that are due at `now`.
 #[must_use]
@@ -27,4 +30,22 @@ pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     plan.extend(scaling::plan(view, policy, &placements, &pools));
     placements.recheck_at.into_iter().for_each(|at| plan.recheck_by(at));
     plan
+}
+
+/// Returns the pods that have no node, and may still get one.
+fn pending_pods(view: &View) -> impl Iterator<Item = (&Name, &PodDetails, &PendingPod)> {
+    let pods = view.pods().filter(|(_, pod)| !pod.finished && !pod.identity.deleting);
+    pods.filter_map(|(name, pod)| Some((name, pod, pod.pending.as_deref()?)))
+}
+
+/// Builds the owner references of an object that belongs to this one. Without `blockOwnerDeletion`, which
+/// would require more permissions.
+fn controlled_by(owner: Resource, name: &Name, identity: &Identity) -> Value {
+    json!([{
+        "apiVersion": api::VERSION,
+        "kind": owner.kind,
+        "name": *name.name,
+        "uid": identity.uid,
+        "controller": true,
+    }])
 }

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::placements::{Placement, Placements};
+use super::controlled_by;
+use super::placements::{Placement, Placements, has_verdict};
 use crate::api;
 use crate::api::condition::{self, ACCEPTED, Condition, READY, Status};
 use crate::placement::reason::{Finding, Stage, shorten};
@@ -186,11 +187,7 @@ impl<'j> JobReconciler<'j> {
 
     /// Sets the condition Accepted. Returns whether it is True.
     fn set_accepted(&mut self, findings: &[Finding], conditions: &mut Vec<Condition>) -> bool {
-        let generation = self.job.identity.generation;
-        let was_accepted = condition::find(conditions, ACCEPTED).is_some_and(|condition| {
-            condition.status == Status::True && condition.observed_generation == Some(generation)
-        });
-        let may_wait = was_accepted || self.placement.may_wait;
+        let may_wait = has_verdict(self.job, Status::True) || self.placement.may_wait;
         // More constraints than its own contradict a job that was accepted: those of what came since.
         let is_of_cluster = |finding: &&Finding| {
             finding.reason.stage() == Stage::Cluster || self.placement.is_about_all(finding)
@@ -292,14 +289,7 @@ impl<'j> JobReconciler<'j> {
                 "name": name,
                 "namespace": namespace,
                 "labels": {"app.kubernetes.io/managed-by": "stowplan"},
-                // Without blockOwnerDeletion, which would require more permissions on jobs.
-                "ownerReferences": [{
-                    "apiVersion": api::VERSION,
-                    "kind": "StreamsJob",
-                    "name": *self.name.name,
-                    "uid": self.job.identity.uid,
-                    "controller": true,
-                }],
+                "ownerReferences": controlled_by(STREAMS_JOB, self.name, &self.job.identity),
             },
             "spec": host_pool_spec(written),
         });

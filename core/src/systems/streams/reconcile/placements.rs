@@ -134,8 +134,8 @@ impl<'v> Placements<'v> {
     }
 }
 
-/// Whether the controller has set the condition Accepted to this for the job as it is now.
-fn has_verdict(job: &StreamsJob, status: Status) -> bool {
+/// Returns true if the controller has set the condition Accepted to this for the job as it is now.
+pub(super) fn has_verdict(job: &StreamsJob, status: Status) -> bool {
     find(&job.status.conditions, ACCEPTED).is_some_and(|condition| {
         condition.status == status && condition.observed_generation == Some(job.identity.generation)
     })

@@ -12,6 +12,7 @@ use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
+use super::pending_pods;
 use super::placements::patience;
 use crate::kubernetes::HOSTNAME;
 use crate::systems::exclusion::Exclusion;
@@ -51,11 +52,7 @@ const LASTING: &[&str] = &[reason::STRANDED, reason::NOT_APART, reason::NO_HOSTN
 /// Plans the changes of pods.
 pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
-    let mut pods: Vec<(&Name, &PodDetails, &PendingPod)> = view
-        .pods()
-        .filter(|(_, pod)| !pod.identity.deleting && !pod.finished)
-        .filter_map(|(name, pod)| Some((name, pod, pod.pending.as_deref()?)))
-        .collect();
+    let mut pods: Vec<(&Name, &PodDetails, &PendingPod)> = pending_pods(view).collect();
     pods.sort_unstable_by_key(|(name, ..)| *name);
     // Under `compat: upstream` the webhook excludes these nodes for isolation alone.
     let has_nameless = view.has_nameless_node() && policy.streams.compat != Compat::Upstream;

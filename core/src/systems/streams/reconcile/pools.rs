@@ -64,6 +64,8 @@ struct Pool<'v> {
     planned: Option<&'v BTreeMap<u32, &'v str>>,
     /// Its job, and why it gets no first members now.
     holder: Option<(&'v Name, Hold)>,
+    /// Undecided until all pools are judged together.
+    verdict: Verdict,
 }
 
 /// The nodes that a pool lacks.
@@ -97,6 +99,16 @@ impl Pool<'_> {
         self.pool.form.is_ok() && self.pool.is_labelled()
     }
 
+    /// Returns true if it may have nodes.
+    fn is_accepted(&self) -> bool {
+        matches!(self.verdict, Verdict::Accepted { .. })
+    }
+
+    /// Returns true if the controller chooses and marks its nodes now.
+    fn is_served(&self) -> bool {
+        self.is_accepted() && self.is_labelled()
+    }
+
     /// The number of members that it should have; 0 for a pool whose nodes are not marked.
     fn wanted(&self) -> u32 {
         if self.is_labelled() { self.pool.size() } else { 0 }
@@ -124,11 +136,11 @@ pub(super) fn plan<'v>(
     placements: &'v Placements<'v>,
     now: Timestamp,
 ) -> (Plan, Vec<PoolLack<'v>>) {
-    let pools = find_live_pools(view, placements);
+    let mut pools = find_live_pools(view, placements);
     let mut inventory = Inventory::new(view, policy);
     let lingering = find_lingering_nodes(&pools, &inventory);
-    let verdicts = accept::judge(&pools, &lingering, view, policy);
-    let mut drafts = allocate(&pools, &verdicts, &mut inventory);
+    accept::judge(&mut pools, &lingering, view, policy);
+    let mut drafts = allocate(&pools, &mut inventory);
 
     let mut plan = Plan::default();
     let mut wanted: BTreeMap<usize, Wanted<'_>> = BTreeMap::new();
@@ -137,10 +149,10 @@ pub(super) fn plan<'v>(
             plan.recheck_by(at);
         }
     }
-    for ((pool, verdict), draft) in pools.iter().zip(&verdicts).zip(&mut drafts) {
-        plan.actions.extend(status::write(pool, verdict, draft, &inventory, now));
+    for (pool, draft) in pools.iter().zip(&mut drafts) {
+        plan.actions.extend(status::write(pool, draft, &inventory, now));
     }
-    let owners = MarkOwners::new(&pools, &verdicts, &drafts, &inventory);
+    let owners = MarkOwners::new(&pools, &drafts, &inventory);
     for (index, node) in inventory.nodes.iter().enumerate() {
         plan.actions.extend(plan_node(node, wanted.get(&index), &owners, &inventory, now));
     }
@@ -189,7 +201,7 @@ fn find_live_pools<'v>(view: &'v View, placements: &'v Placements<'v>) -> Vec<Po
     let read = |(name, pool): (&'v Name, &'v HostPool)| {
         let hash = pool.hash.as_deref()?;
         let (planned, holder) = (placements.members(hash), placements.holder(hash));
-        Some(Pool { name, pool, hash, planned, holder })
+        Some(Pool { name, pool, hash, planned, holder, verdict: Verdict::Undecided })
     };
     let live = view.host_pools().filter(|(_, pool)| !pool.identity.deleting);
     let mut pools: Vec<Pool<'_>> = live.filter_map(read).collect();
@@ -199,18 +211,13 @@ fn find_live_pools<'v>(view: &'v View, placements: &'v Placements<'v>) -> Vec<Po
 
 /// Allocates nodes to the pools, one pool after the other: nodes that an earlier pool has taken are
 /// not available to later ones.
-fn allocate<'v>(
-    pools: &[Pool<'v>],
-    verdicts: &[Verdict],
-    inventory: &mut Inventory<'v>,
-) -> Vec<Draft<'v>> {
+fn allocate<'v>(pools: &[Pool<'v>], inventory: &mut Inventory<'v>) -> Vec<Draft<'v>> {
     let mut drafts: Vec<Draft<'v>> = pools.iter().map(|_| Draft::default()).collect();
-    let served = |verdict: &Verdict| matches!(verdict, Verdict::Accepted { .. });
-    for (pool, verdict) in pools.iter().zip(verdicts) {
-        if !matches!(verdict, Verdict::Refused { .. }) {
+    for pool in pools {
+        if !matches!(pool.verdict, Verdict::Refused(_)) {
             inventory.add_hosts_of(pool);
         }
-        if !pool.pool.is_labelled() || (served(verdict) && pool.is_labelled()) {
+        if !pool.pool.is_labelled() || pool.is_served() {
             continue;
         }
         // The pool occupies the nodes that its status records until the status is rewritten.
@@ -220,18 +227,12 @@ fn allocate<'v>(
         }
     }
     for state in [MemberState::Ready, MemberState::Reserving, MemberState::Vacant] {
-        for ((pool, verdict), draft) in pools.iter().zip(verdicts).zip(&mut drafts) {
-            if served(verdict) && pool.is_labelled() {
-                draft.keep_recorded(pool, state, inventory);
-            }
+        for (pool, draft) in pools.iter().zip(&mut drafts).filter(|(pool, _)| pool.is_served()) {
+            draft.keep_recorded(pool, state, inventory);
         }
     }
-    for ((pool, verdict), draft) in pools.iter().zip(verdicts).zip(&mut drafts) {
-        if let Verdict::Accepted { limit } = verdict
-            && pool.is_labelled()
-        {
-            draft.fill(pool, limit.as_deref(), inventory);
-        }
+    for (pool, draft) in pools.iter().zip(&mut drafts).filter(|(pool, _)| pool.is_served()) {
+        draft.fill(pool, inventory);
     }
     drafts
 }
@@ -317,15 +318,11 @@ struct MarkOwners<'v> {
 }
 
 impl<'v> MarkOwners<'v> {
-    fn new(
-        pools: &[Pool<'v>],
-        verdicts: &[Verdict],
-        drafts: &[Draft<'_>],
-        inventory: &Inventory<'v>,
-    ) -> Self {
+    fn new(pools: &[Pool<'v>], drafts: &[Draft<'_>], inventory: &Inventory<'v>) -> Self {
         let mut owners = Self { undecided: HashSet::new(), members: HashSet::new() };
-        for ((pool, verdict), draft) in pools.iter().zip(verdicts).zip(drafts) {
-            owners.undecided.extend((*verdict == Verdict::Undecided).then_some(pool.hash));
+        for (pool, draft) in pools.iter().zip(drafts) {
+            let is_undecided = pool.verdict == Verdict::Undecided;
+            owners.undecided.extend(is_undecided.then_some(pool.hash));
             let planned = draft.nodes().map(|node| (pool.hash, inventory.nodes[node].name));
             owners.members.extend(planned.chain(pool.recorded()));
         }

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use super::placements::Placements;
 use super::pools::PoolLack;
-use crate::api::{self, condition};
+use super::{controlled_by, pending_pods};
+use crate::api::condition;
 use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::names::short_digest;
 use crate::placement::affinity::bound_to;
@@ -30,7 +31,7 @@ use crate::systems::streams::kinds::host_pool::Form;
 use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX};
 use crate::systems::streams::kinds::scaling::{NAME_PREFIX, ScalingSet};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_pod::{APP, APP_VALUE, PendingPod, PodDetails};
+use crate::systems::streams::kinds::streams_pod::{APP, APP_VALUE, PendingPod};
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
@@ -198,12 +199,6 @@ fn tags_of(job: &StreamsJob, pool: usize) -> &[Box<str>] {
     }
 }
 
-/// The pods that have no node.
-fn pending_pods(view: &View) -> impl Iterator<Item = (&Name, &PodDetails, &PendingPod)> {
-    let pods = view.pods().filter(|(_, pod)| !pod.finished && !pod.identity.deleting);
-    pods.filter_map(|(name, pod)| Some((name, pod, pod.pending.as_deref()?)))
-}
-
 /// The pods of elements that have no node, by namespace, job and element.
 fn pods_of_elements(view: &View) -> HashMap<(&str, &str, &str), &PendingPod> {
     let keyed = pending_pods(view).filter_map(|(name, pod, pending)| {
@@ -356,8 +351,7 @@ impl NewNode {
 impl Waiting<'_> {
     /// Returns the StatefulSet of this name with so many pods.
     fn set(&self, name: &Name, pod: &Value, replicas: i32) -> Value {
-        let uid = &*self.identity.uid;
-        let labels = json!({SCALING: *name.name, SCALES_FOR: uid});
+        let labels = json!({SCALING: *name.name, SCALES_FOR: self.identity.uid});
         let keeps_node: BTreeMap<&str, &str> = KEEPS_NODE.into();
         json!({
             "apiVersion": "apps/v1",
@@ -366,14 +360,7 @@ impl Waiting<'_> {
                 "name": *name.name,
                 "namespace": *name.namespace,
                 "labels": labels,
-                // Without blockOwnerDeletion, which would require more permissions.
-                "ownerReferences": [{
-                    "apiVersion": api::VERSION,
-                    "kind": self.resource.kind,
-                    "name": *self.name.name,
-                    "uid": uid,
-                    "controller": true,
-                }],
+                "ownerReferences": controlled_by(self.resource, self.name, self.identity),
             },
             "spec": {
                 "replicas": replicas,

@@ -7,23 +7,15 @@ use super::model::{Model, Spots};
 use super::search::Found;
 use super::{Budget, Classes, Exhausted, Place, Witness};
 
-/// The units on a spot.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Use {
-    /// There are none.
-    None,
-    /// All of them claim a member of each of these exclusive pools.
-    By(Vec<usize>),
-}
-
 /// Chooses the remaining members of the exclusive pools among the nodes that nothing uses, so that
 /// enough nodes are left for the other pools: how many of each class. `None`: that is impossible.
 ///
-/// `chosen` are the spots that each pool has, `uses` are the units on each spot.
+/// `chosen` are the spots that each pool has. `used` are, for each spot with units, the exclusive pools of
+/// which all of these claim a member.
 pub(super) fn fill_exclusive(
     model: &Model<'_>,
     chosen: &[Spots],
-    uses: &[Use],
+    used: &[Option<Vec<usize>>],
     budget: &mut Budget,
 ) -> Result<Option<Vec<HashMap<usize, usize>>>, Exhausted> {
     let problem = model.problem;
@@ -40,12 +32,12 @@ pub(super) fn fill_exclusive(
     // pool must not have them, but no class that it may choose from has any.
     for (spot, place) in model.spots.iter().enumerate() {
         let is_chosen = chosen.iter().any(|chosen| chosen[spot]);
-        match &uses[spot] {
+        match &used[spot] {
             // A class of one node.
-            Use::By(pools) if !is_chosen && !pools.is_empty() => {
+            Some(pools) if !is_chosen && !pools.is_empty() => {
                 fill.only.insert(place.class, pools.clone());
             }
-            of => fill.free[place.class] -= usize::from(is_chosen || *of != Use::None),
+            pools => fill.free[place.class] -= usize::from(is_chosen || pools.is_some()),
         }
     }
     let mut exclusive_nodes = vec![0; problem.classes.len()];

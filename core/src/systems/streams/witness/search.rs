@@ -4,7 +4,6 @@ mod propagate;
 
 use std::collections::HashMap;
 
-use super::complete::Use;
 use super::model::{Model, Spots};
 use super::{Budget, Classes, Exhausted, complete};
 
@@ -50,14 +49,12 @@ impl From<Exhausted> for Stop {
 enum Change {
     /// The unit has lost the spot.
     Lost { unit: usize, spot: usize },
-    /// The unit was placed.
-    Placed { unit: usize },
+    /// The unit was placed on the spot.
+    Placed { unit: usize, spot: usize },
     /// The pool can no longer choose the spot.
     Ineligible { pool: usize, spot: usize },
     /// The pool has chosen the spot.
     Chosen { pool: usize, spot: usize },
-    /// A unit is on the spot.
-    Used { spot: usize },
 }
 
 /// A unit whose spots are tried.
@@ -301,13 +298,15 @@ impl<'m> Search<'m> {
                     self.domains[unit].insert(spot);
                     self.sizes[unit] += 1;
                 }
-                Some(Change::Placed { unit }) => self.placed[unit] = None,
+                Some(Change::Placed { unit, spot }) => {
+                    self.placed[unit] = None;
+                    self.used[spot] -= 1;
+                }
                 Some(Change::Ineligible { pool, spot }) => {
                     self.eligible[pool].insert(spot);
                     self.available[pool] += 1;
                 }
                 Some(Change::Chosen { pool, spot }) => self.chosen[pool].set(spot, false),
-                Some(Change::Used { spot }) => self.used[spot] -= 1,
                 None => {}
             }
         }
@@ -317,19 +316,16 @@ impl<'m> Search<'m> {
     fn finish(&mut self) -> Result<Option<Found>, Exhausted> {
         let spots: Vec<usize> = self.placed.iter().copied().flatten().collect();
         // A unit that runs leaves its node to the exclusive pools that it claims, and to no others.
-        let mut uses: Vec<Use> = vec![Use::None; self.used.len()];
+        let mut used: Vec<Option<Vec<usize>>> = vec![None; self.used.len()];
         for (unit, spot) in spots.iter().enumerate() {
             let exclusive = self.exclusive.iter().copied();
             let own: Vec<usize> = exclusive.filter(|pool| self.claims(unit, *pool)).collect();
-            let before = std::mem::replace(&mut uses[*spot], Use::None);
-            uses[*spot] = match before {
-                Use::None => Use::By(own),
-                Use::By(pools) => {
-                    Use::By(pools.into_iter().filter(|pool| own.contains(pool)).collect())
-                }
-            };
+            match &mut used[*spot] {
+                Some(pools) => pools.retain(|pool| own.contains(pool)),
+                none => *none = Some(own),
+            }
         }
-        let filled = complete::fill_exclusive(self.model, &self.chosen, &uses, self.budget)?;
+        let filled = complete::fill_exclusive(self.model, &self.chosen, &used, self.budget)?;
         Ok(filled.map(|filled| Found { spots, chosen: self.chosen.clone(), filled }))
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::status::Readiness;
 use super::{Hold, Pool};
 use crate::systems::policy::Policy;
 use crate::systems::streams::guard::find_refusal;
@@ -18,26 +19,23 @@ pub(super) enum Verdict {
         limit: Option<String>,
     },
     /// It may not have nodes, and loses those that it has.
-    Refused {
-        /// The reason of its conditions.
-        reason: PoolReason,
-        message: String,
-    },
+    Refused(Readiness),
     /// Not enough is known for a decision, so neither the pool nor its nodes change.
     Undecided,
 }
 
-/// Decides about each pool. `pools` must be in the order of their creation.
+/// Decides about all pools, which must be in the order of their creation.
 /// `lingering`: how many nodes of each namespace are still tainted for a pool that has lost them.
 pub(super) fn judge(
-    pools: &[Pool<'_>],
+    pools: &mut [Pool<'_>],
     lingering: &HashMap<&str, u32>,
     view: &View,
     policy: &Policy,
-) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> =
-        pools.iter().map(|pool| judge_alone(pool, view, policy)).collect();
-    refuse_too_many(pools, &mut verdicts, policy.host_pools.max_pools_per_namespace);
+) {
+    for pool in &mut *pools {
+        pool.verdict = judge_alone(pool, view, policy);
+    }
+    refuse_too_many(pools, policy.host_pools.max_pools_per_namespace);
     let limit = policy.host_pools.max_exclusive_nodes_per_namespace;
     let mut totals: HashMap<&str, u32> = HashMap::new();
     // The nodes that pools hold are counted before those that pools ask for, so that an older pool
@@ -50,14 +48,9 @@ pub(super) fn judge(
                 *total = total.saturating_add(*nodes);
             }
         }
-        for (pool, verdict) in pools.iter().zip(&mut verdicts) {
-            let Verdict::Accepted { limit: own_limit } = verdict else { continue };
+        for pool in pools.iter_mut().filter(|pool| pool.exclusive() && pool.is_accepted()) {
             let held = pool.held();
-            let asked = match (pool.exclusive(), holding) {
-                (false, _) => continue,
-                (true, true) => held,
-                (true, false) => pool.wanted().saturating_sub(held),
-            };
+            let asked = if holding { held } else { pool.wanted().saturating_sub(held) };
             if asked == 0 {
                 continue;
             }
@@ -79,23 +72,19 @@ pub(super) fn judge(
                     ),
                 },
             );
-            if held > 0 && !holding {
-                *own_limit = Some(message);
+            pool.verdict = if held > 0 && !holding {
+                Verdict::Accepted { limit: Some(message) }
             } else {
-                *verdict = Verdict::Refused { reason: PoolReason::TooManyExclusiveNodes, message };
-            }
+                Verdict::Refused(Readiness::new(PoolReason::TooManyExclusiveNodes, message))
+            };
         }
     }
-    verdicts
 }
 
 /// Refuses the youngest pools of each namespace that has more than `limit`.
-fn refuse_too_many(pools: &[Pool<'_>], verdicts: &mut [Verdict], limit: u32) {
+fn refuse_too_many(pools: &mut [Pool<'_>], limit: u32) {
     let mut counts: HashMap<&str, u32> = HashMap::new();
-    for (pool, verdict) in pools.iter().zip(verdicts) {
-        if !matches!(verdict, Verdict::Accepted { .. }) {
-            continue;
-        }
+    for pool in pools.iter_mut().filter(|pool| pool.is_accepted()) {
         let namespace = &*pool.name.namespace;
         let count = counts.entry(namespace).or_default();
         if *count < limit {
@@ -106,13 +95,13 @@ fn refuse_too_many(pools: &[Pool<'_>], verdicts: &mut [Verdict], limit: u32) {
             "namespace {namespace} may have {limit} host {}, and has older ones; delete one that is not needed, or ask the cluster's administrator (hostPools.maxPoolsPerNamespace)",
             if limit == 1 { "pool" } else { "pools" },
         );
-        *verdict = Verdict::Refused { reason: PoolReason::TooManyPools, message };
+        pool.verdict = Verdict::Refused(Readiness::new(PoolReason::TooManyPools, message));
     }
 }
 
 /// Decides about a pool by itself, without the limit of its namespace.
 fn judge_alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
-    let refused = |reason, message| Verdict::Refused { reason, message };
+    let refused = |reason, message| Verdict::Refused(Readiness::new(reason, message));
     if !pool.pool.readable {
         return Verdict::Undecided;
     }

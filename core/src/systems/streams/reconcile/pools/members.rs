@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
+use super::accept::Verdict;
 use super::choose::{Choice, Refusal};
 use super::inventory::{Inventory, NodeState};
 use super::status::Readiness;
@@ -104,12 +105,11 @@ impl<'v> Draft<'v> {
 
     /// Chooses nodes for empty slots, and for the members that the status does not record yet. The
     /// latter get nodes only if there are enough for all of them.
-    pub(super) fn fill(
-        &mut self,
-        pool: &Pool<'v>,
-        limit: Option<&str>,
-        inventory: &mut Inventory<'v>,
-    ) {
+    pub(super) fn fill(&mut self, pool: &Pool<'v>, inventory: &mut Inventory<'v>) {
+        let limit = match &pool.verdict {
+            Verdict::Accepted { limit } => limit.as_deref(),
+            Verdict::Refused(_) | Verdict::Undecided => None,
+        };
         let empty = self.slots.iter().filter(|(_, slot)| matches!(slot, Slot::Empty { .. }));
         let empty: Vec<u32> = empty.map(|(index, _)| *index).collect();
         let all = 0..if limit.is_some() { 0 } else { pool.wanted() };

@@ -30,7 +30,7 @@ pub(super) struct Readiness {
 }
 
 impl Readiness {
-    fn new(reason: PoolReason, message: String) -> Self {
+    pub(super) fn new(reason: PoolReason, message: String) -> Self {
         Self { reason, message }
     }
 
@@ -42,18 +42,15 @@ impl Readiness {
 /// The write of a pool's status; `None` if the status has not changed.
 pub(super) fn write<'v>(
     pool: &Pool<'v>,
-    verdict: &Verdict,
     draft: &mut Draft<'v>,
     inventory: &Inventory<'v>,
     now: Timestamp,
 ) -> Option<Action> {
     let old = &pool.pool.status;
     let mut new = HostPoolStatus { conditions: old.conditions.clone(), ..Default::default() };
-    let (accepted, readiness) = match verdict {
+    let (accepted, readiness) = match &pool.verdict {
         Verdict::Undecided => return None,
-        Verdict::Refused { reason, message } => {
-            ((Status::False, *reason, &**message), Readiness::new(*reason, message.clone()))
-        }
+        Verdict::Refused(why) => ((Status::False, why.reason, &*why.message), why.clone()),
         Verdict::Accepted { .. } => {
             let accepted = (Status::True, PoolReason::Accepted, "the pool can be served");
             let readiness = match &pool.pool.form {

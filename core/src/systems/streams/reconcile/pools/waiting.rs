@@ -12,8 +12,9 @@ use std::rc::Rc;
 use super::Pool;
 use super::inventory::Inventory;
 use crate::kubernetes::HOSTNAME;
-use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::streams::kinds::streams_pod::named::Named;
+use crate::systems::streams::kinds::streams_pod::{PendingPod, PodDetails};
+use crate::systems::streams::reconcile::pending_pods;
 use crate::view::Name;
 
 /// The most nodes of a colocation group that count. A group is on one node, or on few while it moves.
@@ -53,8 +54,8 @@ impl<'v> Waiting<'v> {
     pub(super) fn new(inventory: &Inventory<'v>) -> Self {
         let mut places = Places::new(inventory);
         let mut all = Self::default();
-        for (name, pod) in waiting_pods(inventory) {
-            let nodes = places.of(name, pod);
+        for (name, pod, pending) in pending_pods(inventory.view) {
+            let nodes = places.of(name, pod, pending);
             if nodes.is_empty() {
                 continue;
             }
@@ -140,14 +141,6 @@ fn distribute(
     members
 }
 
-/// The pods that have no node yet.
-fn waiting_pods<'v>(
-    inventory: &Inventory<'v>,
-) -> impl Iterator<Item = (&'v Name, &'v PodDetails)> + use<'v> {
-    let pods = inventory.view.pods();
-    pods.filter(|(_, pod)| pod.pending.is_some() && !pod.finished && !pod.identity.deleting)
-}
-
 /// Finds the nodes on which pods must run.
 struct Places<'i, 'v> {
     inventory: &'i Inventory<'v>,
@@ -163,8 +156,11 @@ impl<'i, 'v> Places<'i, 'v> {
     fn new(inventory: &'i Inventory<'v>) -> Self {
         let (named, groups) = (HashMap::new(), HashMap::new());
         let mut places = Self { inventory, hostnames: None, named, groups };
-        for (name, pod) in waiting_pods(inventory).filter(|(_, pod)| !pod.groups.is_empty()) {
-            let Some(nodes) = places.named_by(pod) else { continue };
+        for (name, pod, pending) in pending_pods(inventory.view) {
+            if pod.groups.is_empty() {
+                continue;
+            }
+            let Some(nodes) = places.named_by(pending) else { continue };
             for (key, value) in &pod.groups {
                 // Once for those who ask for the pods of the job, and once for those who ask for all.
                 for job in BTreeSet::from([None, pod.job.as_deref()]) {
@@ -177,11 +173,11 @@ impl<'i, 'v> Places<'i, 'v> {
     }
 
     /// The nodes of which a pod must run on one; none if it may run on others, too.
-    fn of(&mut self, name: &'v Name, pod: &'v PodDetails) -> Rc<[usize]> {
-        if let Some(nodes) = self.named_by(pod) {
+    fn of(&mut self, name: &'v Name, pod: &'v PodDetails, pending: &'v PendingPod) -> Rc<[usize]> {
+        if let Some(nodes) = self.named_by(pending) {
             return nodes;
         }
-        if !pod.pending.as_ref().is_some_and(|pending| pending.is_near) {
+        if !pending.is_near {
             return Rc::default();
         }
         let job = pod.job.as_deref().filter(|_| !self.inventory.shares_tokens);
@@ -192,8 +188,8 @@ impl<'i, 'v> Places<'i, 'v> {
     }
 
     /// The nodes that a pod names; `None`: it names no node.
-    fn named_by(&mut self, pod: &'v PodDetails) -> Option<Rc<[usize]>> {
-        match pod.pending.as_ref()?.named()? {
+    fn named_by(&mut self, pending: &'v PendingPod) -> Option<Rc<[usize]>> {
+        match pending.named()? {
             Named::Node(node) => Some(self.inventory.index_of(node).into_iter().collect()),
             Named::Hostname(name) => {
                 let hostnames = self.hostnames.get_or_insert_with(|| hostnames(self.inventory));

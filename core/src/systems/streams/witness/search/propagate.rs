@@ -19,9 +19,8 @@ impl Search<'_> {
 
     pub(super) fn put(&mut self, unit: usize, spot: usize) -> Result<(), Stop> {
         self.placed[unit] = Some(spot);
-        self.trail.push(Change::Placed { unit });
         self.used[spot] += 1;
-        self.trail.push(Change::Used { spot });
+        self.trail.push(Change::Placed { unit, spot });
         let of = &self.model.problem.units[self.model.core[unit]];
         let apart: Vec<usize> = if of.alone {
             (0..self.placed.len()).collect()
