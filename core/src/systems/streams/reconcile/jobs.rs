@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use super::controlled_by;
 use super::placements::{Placement, Placements, has_verdict};
 use crate::api;
-use crate::api::condition::{self, ACCEPTED, Condition, READY, Status};
+use crate::api::condition::{self, ACCEPTED, READY, Status};
 use crate::placement::reason::{Finding, Stage, shorten};
 use crate::systems::plan::operation::{replace, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::streams_job::{
-    Group, JobPlacement, OwnedPool, ReservedNode, StreamsJobSpec, StreamsJobStatus,
+    self, Group, JobPlacement, OwnedPool, ReservedNode, StreamsJobSpec, StreamsJobStatus,
 };
 use crate::systems::streams::job::placement::{Found, needs_placement};
 use crate::systems::streams::keys;
@@ -36,9 +36,7 @@ use crate::view::{Identity, Name, View};
 const LONGEST_MESSAGE: usize = 4096;
 
 // Reasons of the condition Ready that are not the reason of a finding.
-const POOLS_READY: &str = JobReason::PoolsReady.as_str();
 const WAITING_FOR_POOLS: &str = JobReason::WaitingForPools.as_str();
-const POOL_NAME_TAKEN: &str = JobReason::PoolNameTaken.as_str();
 const NOT_ACCEPTED: &str = JobReason::NotAccepted.as_str();
 
 /// Plans the changes for all StreamsJobs.
@@ -60,8 +58,20 @@ pub(crate) fn plan(
     for (name, job, placement) in jobs {
         // If the spec cannot be decoded, a status next to it could not be decoded either.
         let Ok(spec) = &job.spec else { continue };
-        let events = Vec::new();
-        let mut reconciler = JobReconciler { name, job, spec, placement, view, now, events };
+        let mut reconciler = JobReconciler {
+            name,
+            job,
+            spec,
+            placement,
+            view,
+            now,
+            status: StreamsJobStatus {
+                conditions: job.status.conditions.clone(),
+                creation_order: find_creation_order(spec, &job.closure),
+                ..StreamsJobStatus::default()
+            },
+            events: Vec::new(),
+        };
         reconciler.plan(policy, &mut plan);
     }
     plan
@@ -75,19 +85,15 @@ struct JobReconciler<'j> {
     placement: &'j Placement<'j>,
     view: &'j View,
     now: Timestamp,
+    /// The new status, as far as it is known.
+    status: StreamsJobStatus,
     events: Vec<Event>,
 }
 
 impl<'j> JobReconciler<'j> {
     fn plan(&mut self, policy: &Policy, plan: &mut Plan) {
-        let findings = &self.placement.findings;
-        let mut status = StreamsJobStatus {
-            conditions: self.job.status.conditions.clone(),
-            groups: self.build_groups(),
-            creation_order: find_creation_order(self.spec, &self.job.closure),
-            ..StreamsJobStatus::default()
-        };
-        let accepted = self.set_accepted(findings, &mut status.conditions);
+        self.status.groups = self.build_groups();
+        let accepted = self.set_accepted();
         let mut waits = Vec::new();
         let mut taken = Vec::new();
         for (written, pool) in self.spec.pools.iter().zip(&self.job.closure.pools) {
@@ -111,18 +117,18 @@ impl<'j> JobReconciler<'j> {
                     let problem = find_problem(found);
                     waits.extend(problem.map(|problem| format!("{}: {problem}", written.name)));
                     let host_pool = pool.host_pool.to_string();
-                    status.pools.push(OwnedPool { name: written.name.clone(), host_pool });
+                    self.status.pools.push(OwnedPool { name: written.name.clone(), host_pool });
                 }
             }
         }
-        self.set_ready(accepted, findings, &taken, &waits, &mut status.conditions);
-        status.witness = self.find_placement(accepted, policy);
-        if status == self.job.status {
+        self.set_ready(accepted, &taken, &waits);
+        self.status.witness = self.find_placement(accepted, policy);
+        if self.status == self.job.status {
             return;
         }
         let write = Write::Status {
             resource_version: self.job.identity.resource_version.clone(),
-            status: serde_json::to_value(&status).unwrap_or(Value::Null),
+            status: serde_json::to_value(&self.status).unwrap_or(Value::Null),
         };
         let events = std::mem::take(&mut self.events);
         let target = Target::new(STREAMS_JOB, self.name, &self.job.identity.uid);
@@ -175,7 +181,7 @@ impl<'j> JobReconciler<'j> {
         }
     }
 
-    /// Whether the exclusive pools of the job have their nodes, so that no pod that is not of the pool can
+    /// Returns true if the exclusive pools of the job have their nodes, so that no pod that is not of the pool can
     /// go there any more.
     fn has_exclusive_nodes(&self) -> bool {
         let exclusive = self.job.closure.pools.iter().filter(|pool| pool.exclusive);
@@ -185,36 +191,36 @@ impl<'j> JobReconciler<'j> {
         })
     }
 
-    /// Sets the condition Accepted. Returns whether it is True.
-    fn set_accepted(&mut self, findings: &[Finding], conditions: &mut Vec<Condition>) -> bool {
-        let may_wait = has_verdict(self.job, Status::True) || self.placement.may_wait;
+    /// Sets the condition Accepted. Returns true if it is True.
+    fn set_accepted(&mut self) -> bool {
+        let placement = self.placement;
+        let may_wait = has_verdict(self.job, Status::True) || placement.may_wait;
         // More constraints than its own contradict a job that was accepted: those of what came since.
         let is_of_cluster = |finding: &&Finding| {
-            finding.reason.stage() == Stage::Cluster || self.placement.is_about_all(finding)
+            finding.reason.stage() == Stage::Cluster || placement.is_about_all(finding)
         };
         let counts = |finding: &&Finding| !(may_wait && is_of_cluster(finding));
-        let findings: Vec<&Finding> = findings.iter().filter(counts).collect();
+        let findings: Vec<&Finding> = placement.findings.iter().filter(counts).collect();
         match findings.first() {
             None => {
-                let message = match (&self.placement.plan, self.placement.findings.is_empty()) {
+                let message = match (&placement.plan, placement.findings.is_empty()) {
                     (Some(_), _) => "the job can be placed as a whole",
-                    (None, true) if self.placement.is_unknown => {
+                    (None, true) if placement.is_unknown => {
                         "no constraint contradicts another by itself; the search for a placement of the whole job ended without an answer"
                     }
                     (None, true) => "the job can be placed",
                     (None, false) => "the job can be placed when there are nodes for it",
                 };
                 let reason = JobReason::Accepted.as_str();
-                self.set(conditions, ACCEPTED, Status::True, reason, message, false);
+                self.set(ACCEPTED, Status::True, reason, message);
             }
             Some(first) => {
                 let messages: Vec<String> = findings
                     .iter()
                     .map(|finding| format!("{}; {}", finding.problem, finding.remedy))
                     .collect();
-                let message = shorten(&messages.join(". "), LONGEST_MESSAGE);
                 let reason = first.reason.as_str();
-                self.set(conditions, ACCEPTED, Status::False, reason, &message, true);
+                self.set(ACCEPTED, Status::False, reason, &messages.join(". "));
             }
         }
         findings.is_empty()
@@ -222,14 +228,7 @@ impl<'j> JobReconciler<'j> {
 
     /// Sets the condition Ready. `taken` are the names of HostPools that the job needs and does not
     /// own, `waits` the reasons why its pools are not ready.
-    fn set_ready(
-        &mut self,
-        accepted: bool,
-        findings: &[Finding],
-        taken: &[&str],
-        waits: &[String],
-        conditions: &mut Vec<Condition>,
-    ) {
+    fn set_ready(&mut self, accepted: bool, taken: &[&str], waits: &[String]) {
         let (status, reason, message) = if !accepted {
             (Status::False, NOT_ACCEPTED, "see the condition Accepted".to_owned())
         } else if !taken.is_empty() {
@@ -237,50 +236,39 @@ impl<'j> JobReconciler<'j> {
                 "{} exists and is not owned by the job: delete it, or rename the pool in a new job",
                 taken.join(", ")
             );
-            (Status::False, POOL_NAME_TAKEN, message)
-        } else if let Some(first) = findings.first() {
+            (Status::False, JobReason::PoolNameTaken.as_str(), message)
+        } else if let Some(first) = self.placement.findings.first() {
             // The job was accepted, but by now it could not be placed.
             (Status::False, first.reason.as_str(), format!("{}; {}", first.problem, first.remedy))
         } else if !waits.is_empty() {
             (Status::False, WAITING_FOR_POOLS, waits.join(". "))
         } else {
-            (Status::True, POOLS_READY, "the pods can be created".to_owned())
+            (Status::True, JobReason::PoolsReady.as_str(), "the pods can be created".to_owned())
         };
-        // It is normal that a job waits for its pools.
-        let warning = !matches!(reason, POOLS_READY | WAITING_FOR_POOLS | NOT_ACCEPTED);
-        let message = shorten(&message, LONGEST_MESSAGE);
-        self.set(conditions, READY, status, reason, &message, warning);
+        self.set(READY, status, reason, &message);
     }
 
     /// Sets a condition, with an event if its status or reason changes. `NotAccepted` needs none:
     /// the event about Accepted reports the same.
-    fn set(
-        &mut self,
-        conditions: &mut Vec<Condition>,
-        type_: &str,
-        status: Status,
-        reason: &'static str,
-        message: &str,
-        warning: bool,
-    ) {
+    fn set(&mut self, type_: &str, status: Status, reason: &'static str, message: &str) {
+        let conditions = &mut self.status.conditions;
+        let message = shorten(message, LONGEST_MESSAGE);
         let is_unchanged = condition::find(conditions, type_)
             .is_some_and(|present| present.status == status && present.reason == reason);
         if !is_unchanged && reason != NOT_ACCEPTED {
-            self.events.push(Event { warning, reason, note: message.to_owned() });
+            // It is normal that a job waits for its pools.
+            let warning = status == Status::False && reason != WAITING_FOR_POOLS;
+            self.events.push(Event { warning, reason, note: message.to_string() });
         }
         let generation = self.job.identity.generation;
-        condition::set(conditions, type_, status, reason, message, generation, self.now);
+        condition::set(conditions, type_, status, reason, &message, generation, self.now);
     }
 
     fn find_pool(&self, pool: &Pool) -> Found<'j> {
         Found::new(self.name, self.job, pool, self.view)
     }
 
-    fn create_pool(
-        &self,
-        written: &crate::systems::streams::api::streams_job::Pool,
-        pool: &Pool,
-    ) -> Action {
+    fn create_pool(&self, written: &streams_job::Pool, pool: &Pool) -> Action {
         let (namespace, name) = (&self.name.namespace, &pool.host_pool);
         let object = json!({
             "apiVersion": api::VERSION,
@@ -335,7 +323,7 @@ impl<'j> JobReconciler<'j> {
     }
 }
 
-/// Why a pool is not ready; `None` if it is ready.
+/// Finds out why a pool is not ready; `None` if it is ready.
 fn find_problem(pool: &HostPool) -> Option<String> {
     match condition::find(&pool.status.conditions, READY) {
         Some(ready)
