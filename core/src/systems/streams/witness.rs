@@ -76,9 +76,9 @@ pub(crate) struct Class {
 pub(crate) struct Pool {
     /// The number of members, each on another node.
     pub size: usize,
-    /// Whether all members are needed, or only those for units.
+    /// True if all members are needed, and not only those for units.
     pub required: bool,
-    /// Whether no unit outside of the pool, and no other pool, may have the nodes.
+    /// True if no unit outside of the pool, and no other pool, may have the nodes.
     pub exclusive: bool,
     /// The classes from which members may be chosen.
     pub eligible: Classes,
@@ -89,11 +89,11 @@ pub(crate) struct Pool {
 /// Something that is on one node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unit {
-    /// What the node must be, all of it. Empty: a node of [`Problem::open`].
+    /// The requirements of the node, all of which count. Empty: a node of [`Problem::open`].
     pub claims: Vec<Claim>,
     /// The tokens of the unit. Units with a common token must be on different nodes.
     pub tokens: Vec<usize>,
-    /// Whether no other unit may be on the node.
+    /// True if no other unit may be on the node.
     pub alone: bool,
     /// The class, of one node, on which the unit is already. Its claims then no longer count.
     pub at: Option<usize>,
@@ -101,7 +101,7 @@ pub(crate) struct Unit {
     pub preferred: Option<usize>,
 }
 
-/// What a unit's node must be.
+/// A requirement of a unit's node.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Claim {
     /// A node of these classes.
@@ -176,7 +176,7 @@ pub(crate) fn solve(problem: &Problem, budget: &mut Budget) -> Result<Option<Wit
 }
 
 impl Witness {
-    /// The same placement with the numbers of each class in the order of the pools' members and then of
+    /// Returns this placement with the numbers of each class in the order of the pools' members and then of
     /// the units: a reader expects member 0 before member 1.
     fn renumbered(mut self) -> Self {
         let mut numbers: HashMap<Place, usize> = HashMap::new();
@@ -200,6 +200,20 @@ impl Problem {
         Classes::with_capacity(self.classes.len())
     }
 
+    /// Returns the units of each token, without those that are alone, and the latter.
+    fn separated(&self) -> (Vec<Vec<usize>>, Vec<usize>) {
+        let tokens = self.units.iter().flat_map(|unit| &unit.tokens).max();
+        let mut of_tokens = vec![Vec::new(); tokens.map_or(0, |most| most + 1)];
+        let mut alone = Vec::new();
+        for (number, unit) in self.units.iter().enumerate() {
+            match unit.alone {
+                true => alone.push(number),
+                false => unit.tokens.iter().for_each(|token| of_tokens[*token].push(number)),
+            }
+        }
+        (of_tokens, alone)
+    }
+
     /// The classes that units prefer.
     fn preferred_classes(&self) -> Classes {
         let mut classes = self.no_classes();
@@ -207,7 +221,7 @@ impl Problem {
         classes
     }
 
-    /// The same problem in which each unit must be on the node that it prefers.
+    /// Returns this problem with the constraint that each unit must be on the node that it prefers.
     #[must_use]
     pub(crate) fn with_preferences_held(&self) -> Self {
         let mut held = self.clone();
@@ -256,7 +270,7 @@ impl Problem {
     }
 }
 
-/// What the claims of a unit come to.
+/// The claims of a unit, taken together.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) struct Location {
     /// The classes; `None`: all.

@@ -1,4 +1,4 @@
-//! Which units could be stranded if the others went to any node that they may.
+//! Finds the units that could be stranded if the others went to any node that they may.
 //!
 //! Units that are kept apart compete for nodes. A unit that may be on more nodes than there are others
 //! to be kept apart from finds one wherever these are, so it can stay free. The others are bound to
@@ -17,16 +17,7 @@ pub(crate) const MOST_EXCLUDED: usize = 16;
 /// The units to be bound, in a problem with this witness.
 #[must_use]
 pub(crate) fn find_contended(problem: &Problem, witness: &Witness) -> Vec<bool> {
-    let tokens =
-        problem.units.iter().flat_map(|unit| &unit.tokens).max().map_or(0, |most| most + 1);
-    let mut members: Vec<Vec<usize>> = vec![Vec::new(); tokens];
-    let mut alone: Vec<usize> = Vec::new();
-    for (unit, of) in problem.units.iter().enumerate() {
-        match of.alone {
-            true => alone.push(unit),
-            false => of.tokens.iter().for_each(|token| members[*token].push(unit)),
-        }
-    }
+    let (members, alone) = problem.separated();
     let nodes = Nodes::new(problem, witness);
     let mut bound = vec![false; problem.units.len()];
     for (unit, of) in problem.units.iter().enumerate() {

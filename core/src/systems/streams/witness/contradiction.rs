@@ -42,7 +42,7 @@ pub(crate) enum Constraint {
 pub(crate) struct Contradiction {
     /// The constraints. Empty: even without any of them there is no witness.
     pub constraints: Vec<Constraint>,
-    /// Whether each of them is needed. Otherwise the budget was used up.
+    /// True if each of them is needed. Otherwise the budget was used up.
     pub is_irreducible: bool,
 }
 
@@ -103,7 +103,7 @@ impl Search<'_> {
         [of_one, of_other].concat()
     }
 
-    /// Whether these constraints have no witness. If the budget is used up: no.
+    /// Returns true if these constraints have no witness. If the budget is used up: no.
     fn is_impossible(&mut self, constraints: &[Constraint]) -> bool {
         if self.is_exhausted {
             return false;
@@ -158,7 +158,7 @@ fn restrict(problem: &Problem, constraints: &[Constraint]) -> Problem {
 pub(super) mod tests {
     use super::*;
 
-    /// Whether these constraints contradict each other, and no part of them does.
+    /// Returns true if these constraints contradict each other, and no part of them does.
     pub(in super::super) fn is_irreducible(problem: &Problem, constraints: &[Constraint]) -> bool {
         let is_possible = |left_out: Option<&Constraint>| {
             let kept = constraints.iter().filter(|of| Some(*of) != left_out).copied();

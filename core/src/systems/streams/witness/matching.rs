@@ -1,9 +1,9 @@
-//! All-different: whether units can be on nodes of their own (a matching of units and nodes).
+//! All-different: finds out if units can be on nodes of their own (a matching of units and nodes).
 
 use super::model::Spots;
 use super::{Budget, Exhausted};
 
-/// Whether each of these sets can have an element of its own. `limit`: elements are below it.
+/// Returns true if each of these sets can have an element of its own. `limit`: elements are below it.
 pub(super) fn has_all_different(
     domains: &[&Spots],
     limit: usize,

@@ -13,7 +13,7 @@ pub(super) type Spots = FixedBitSet;
 /// A problem with what the search needs to know of it.
 pub(super) struct Model<'p> {
     pub(super) problem: &'p Problem,
-    /// What each unit claims.
+    /// The claims of each unit, taken together.
     pub(super) locations: Vec<Location>,
     /// For each unit the first unit that is equal to it and free of any separation, itself included.
     /// Such units may be together, so only the first is placed.
@@ -277,19 +277,11 @@ fn find_leaders(problem: &Problem, locations: &[Location]) -> Vec<usize> {
 /// The sets of units that must all be on different nodes: those with a token, and those that claim
 /// different members of a pool. Units that are alone belong to each of them, and are one by themselves.
 fn find_cliques(problem: &Problem, locations: &[Location], units: &[usize]) -> Vec<Vec<usize>> {
-    let tokens =
-        problem.units.iter().flat_map(|unit| &unit.tokens).max().map_or(0, |most| most + 1);
-    let mut cliques: Vec<Vec<usize>> = vec![Vec::new(); tokens];
+    let (mut cliques, alone) = problem.separated();
     let mut indexed: Vec<Vec<usize>> = vec![Vec::new(); problem.pools.len()];
-    let mut alone = Vec::new();
     for unit in units {
         let of = &problem.units[*unit];
-        if of.alone {
-            alone.push(*unit);
-            continue;
-        }
-        of.tokens.iter().for_each(|token| cliques[*token].push(*unit));
-        if of.at.is_none() {
+        if !of.alone && of.at.is_none() {
             let members = locations[*unit].members.iter();
             members
                 .filter(|(_, index)| index.is_some())

@@ -10,7 +10,7 @@ use super::{Budget, Classes, Exhausted, complete};
 /// The failures until the first restart.
 const FIRST_RESTART: usize = 100;
 
-/// What the search has found.
+/// The result of the search.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// The spot of each core unit.
@@ -286,7 +286,7 @@ impl<'m> Search<'m> {
         candidates.into_iter().rev().map(|(.., spot)| spot).collect()
     }
 
-    /// Whether a unit is on the spot, or a pool has chosen it. Others of its class are then different.
+    /// Returns true if a unit is on the spot, or a pool has chosen it. Others of its class are then different.
     fn is_used(&self, spot: usize) -> bool {
         self.used[spot] > 0 || self.chosen.iter().any(|chosen| chosen[spot])
     }

@@ -113,7 +113,7 @@ fn nodes(problem: &Problem) -> Vec<Place> {
 /// The members of a pool, by index.
 type Members = BTreeMap<u32, Place>;
 
-/// Whether the members of these pools satisfy all constraints.
+/// Returns true if the members of these pools satisfy all constraints.
 fn pools_hold(problem: &Problem, pools: &[Members]) -> bool {
     problem.pools.iter().zip(pools).enumerate().all(|(number, (pool, members))| {
         let distinct: BTreeSet<&Place> = members.values().collect();
@@ -132,7 +132,7 @@ fn pools_hold(problem: &Problem, pools: &[Members]) -> bool {
     })
 }
 
-/// Whether this placement satisfies all constraints.
+/// Returns true if this placement satisfies all constraints.
 fn holds(problem: &Problem, units: &[Place], pools: &[Members]) -> bool {
     let placed = || problem.units.iter().zip(units).enumerate();
     let unit_holds = |(number, (unit, place)): (usize, (&Unit, &Place))| {
@@ -194,7 +194,7 @@ fn choices(problem: &Problem, pool: &Pool) -> Vec<Members> {
     all
 }
 
-/// Whether there is a placement, by trying all of them.
+/// Returns true if there is a placement, by trying all of them.
 fn is_possible(problem: &Problem) -> bool {
     let mut pools: Vec<Vec<Members>> = vec![Vec::new()];
     for pool in &problem.pools {

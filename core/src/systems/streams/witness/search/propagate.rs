@@ -1,4 +1,4 @@
-//! What a placed unit takes from the others: forward checking.
+//! Takes from the other units what a placed unit leaves them no more: forward checking.
 
 use super::super::matching::has_all_different;
 use super::super::model::Spots;
@@ -45,7 +45,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Whether a unit claims a member of a pool, even if it is on a node already.
+    /// Returns true if a unit claims a member of a pool, even if it is on a node already.
     pub(super) fn claims(&self, unit: usize, pool: usize) -> bool {
         let location = &self.model.locations[self.model.core[unit]];
         location.members.iter().any(|(of, _)| *of == pool)
@@ -132,7 +132,7 @@ impl Search<'_> {
         self.trail.push(Change::Ineligible { pool, spot });
     }
 
-    /// Whether a pool can still have all of its members.
+    /// Returns true if a pool can still have all of its members.
     pub(super) fn has_enough(&self, pool: usize) -> bool {
         let of = &self.model.problem.pools[pool];
         !of.required || self.chosen[pool].count_ones(..) + self.available[pool] >= of.size
