@@ -1,4 +1,4 @@
-//! Why a pool cannot have a node.
+//! The obstacles that keep a pool from having a node.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
@@ -9,7 +9,7 @@ use crate::systems::check::words::nodes;
 /// The most items of a list that a message names.
 pub(crate) const MAX_LISTED: usize = 5;
 
-/// Why a pool cannot have a node. Messages list obstacles in this order.
+/// A reason why a pool cannot have a node. Messages list obstacles in this order.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Obstacle<'v> {
     /// It is being deleted.
@@ -41,7 +41,7 @@ pub(crate) enum Obstacle<'v> {
 impl Obstacle<'_> {
     /// The end of a sentence about one node.
     pub(crate) fn describe(self) -> String {
-        self.format(false, self.owner().as_deref().unwrap_or_default())
+        self.format(1, self.owner().as_deref().unwrap_or_default())
     }
 
     /// The pool that has the node.
@@ -52,9 +52,8 @@ impl Obstacle<'_> {
         }
     }
 
-    /// The end of a sentence that begins with one node or, if `several`, with a number of nodes, which
-    /// belong to `owners`.
-    fn format(self, several: bool, owners: &str) -> String {
+    /// The end of a sentence that begins with this many nodes, which belong to `owners`.
+    fn format(self, nodes: usize, owners: &str) -> String {
         let (one, many) = match self {
             Self::Deleted => ("is being deleted", "are being deleted"),
             Self::ControlPlane => ("is a control-plane node", "are control-plane nodes"),
@@ -82,7 +81,7 @@ impl Obstacle<'_> {
                 "have as many pools as the policy's hostPools.maxPoolsPerNode allows",
             ),
         };
-        [if several { many } else { one }, owners].concat()
+        [if nodes == 1 { one } else { many }, owners].concat()
     }
 }
 
@@ -94,7 +93,7 @@ pub(crate) fn format_counts(obstacles: &BTreeMap<Obstacle<'_>, usize>) -> String
     let parts = alike.map(|alike| {
         let count: usize = alike.iter().map(|(_, count)| count).sum();
         let owners = alike.iter().filter_map(|(obstacle, _)| obstacle.owner()).collect();
-        format!("{count} {}", alike[0].0.format(count != 1, &join(owners)))
+        format!("{count} {}", alike[0].0.format(count, &join(owners)))
     });
     parts.collect::<Vec<_>>().join(", ")
 }
@@ -103,7 +102,7 @@ pub(crate) fn format_counts(obstacles: &BTreeMap<Obstacle<'_>, usize>) -> String
 pub(crate) fn format_nodes(obstacles: &BTreeMap<Obstacle<'_>, Vec<&str>>) -> String {
     let parts = obstacles.iter().map(|(obstacle, names)| {
         let owner = obstacle.owner().unwrap_or_default();
-        format!("{} {}", nodes(names), obstacle.format(names.len() != 1, &owner))
+        format!("{} {}", nodes(names), obstacle.format(names.len(), &owner))
     });
     parts.collect::<Vec<_>>().join(", ")
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::systems::policy::Policy;
 use crate::systems::streams::guard::is_refused;
-use crate::systems::streams::kinds::host_pool::{Form, HostPool};
+use crate::systems::streams::kinds::host_pool::{Form, to_usize};
 use crate::systems::streams::kinds::node_marks::{Limits, has_tags, tag_keys};
 use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::unmarked_hosts;
@@ -22,7 +22,7 @@ pub(crate) type JobName<'v> = (&'v str, &'v str);
 pub(crate) struct Site<'v> {
     pub(crate) tags: &'v [Box<str>],
     pub(crate) limits: Limits,
-    /// Whether the policy's `hostPools.nodeSelector` selects it, as far as its labels are known.
+    /// True if the policy's `hostPools.nodeSelector` selects it, as far as its labels are known.
     is_selected: bool,
 }
 
@@ -36,12 +36,22 @@ pub(crate) struct State<'v> {
     pub(crate) marked_for: BTreeSet<&'v str>,
     /// The hashes of the pools without marks that list it.
     pub(crate) listed_by: BTreeSet<&'v str>,
-    /// Whether it has as many pools as the policy allows.
+    /// True if it has as many pools as the policy allows.
     pub(crate) is_full: bool,
     /// The jobs with pods that run on it. Pods without a job count for a job without a name.
     pub(crate) runs: BTreeSet<JobName<'v>>,
     /// The jobs that name it, or for which it is reserved.
     pub(crate) named_by: BTreeSet<JobName<'v>>,
+}
+
+impl<'v> State<'v> {
+    /// Records that a pool has the node and marks it.
+    fn mark_for(&mut self, hash: &'v str, exclusive: bool) {
+        self.marked_for.insert(hash);
+        if exclusive {
+            self.exclusive = Some(hash);
+        }
+    }
 }
 
 impl<'v> Site<'v> {
@@ -57,13 +67,13 @@ impl<'v> Site<'v> {
         }
     }
 
-    /// Whether a pod may be placed on it that tolerates no more than it has to.
+    /// Returns true if a pod may be placed on it that tolerates no more than it has to.
     pub(crate) fn is_open(&self) -> bool {
         let Limits { deleted, not_ready, cordoned, .. } = self.limits;
         !(deleted || not_ready || cordoned)
     }
 
-    /// Why the controller may not choose it for a pool, whatever other pools and pods do with it.
+    /// Finds out why the controller may not choose it for a pool, whatever other pools and pods do with it.
     pub(crate) fn unfit(&self) -> Option<Obstacle<'static>> {
         let Limits { not_ready, cordoned, tainted, nameless, .. } = self.limits;
         let unfit = [
@@ -76,7 +86,7 @@ impl<'v> Site<'v> {
         self.barred().or_else(first)
     }
 
-    /// Why not even a pool that lists it may have it.
+    /// Finds out why not even a pool that lists it may have it.
     pub(crate) fn barred(&self) -> Option<Obstacle<'static>> {
         let Limits { deleted, control_plane, .. } = self.limits;
         let barred = [
@@ -117,11 +127,17 @@ impl<'v> Sites<'v> {
             let site = Site::new(name, view, policy);
             states.insert(name, State { site, exclusive, ..State::default() });
         }
-        let mut pools: HashMap<&str, u32> = HashMap::new();
         let mut tagged = Vec::new();
         for (_, pool) in view.host_pools().filter(|(_, pool)| !pool.identity.deleting) {
-            add_pool(pool, &mut states, &mut pools);
-            let Some(hash) = pool.hash.as_deref().filter(|_| !is_refused(pool)) else { continue };
+            let Some(hash) = pool.hash.as_deref() else { continue };
+            if pool.is_labelled() {
+                for (_, node) in pool.status.nodes() {
+                    states.get_mut(node).map(|state| state.mark_for(hash, pool.exclusive));
+                }
+            }
+            if is_refused(pool) {
+                continue;
+            }
             if let Ok(Form::Tagged(tags)) = &pool.form {
                 tagged.push((tag_keys(tags), hash));
                 continue;
@@ -130,10 +146,9 @@ impl<'v> Sites<'v> {
                 states.get_mut(node).map(|state| state.listed_by.insert(hash));
             }
         }
-        for (node, pools) in pools {
-            if let Some(state) = states.get_mut(node) {
-                state.is_full = pools >= policy.host_pools.max_pools_per_node;
-            }
+        let most = to_usize(policy.host_pools.max_pools_per_node);
+        for state in states.values_mut().filter(|state| !state.marked_for.is_empty()) {
+            state.is_full = state.marked_for.len() >= most;
         }
         for (name, job, node) in view.running_pods() {
             if let Some(state) = states.get_mut(node) {
@@ -175,12 +190,7 @@ impl<'v> Sites<'v> {
 
     /// Records that a pool has a node.
     pub(crate) fn give(&mut self, node: &str, hash: &'v str, exclusive: bool) {
-        self.change(node, |state| {
-            state.marked_for.insert(hash);
-            if exclusive {
-                state.exclusive = Some(hash);
-            }
-        });
+        self.change(node, |state| state.mark_for(hash, exclusive));
     }
 
     /// The hashes of the pools without marks that count a node in this state as one of their hosts.
@@ -201,22 +211,5 @@ impl<'v> Sites<'v> {
     pub(crate) fn state(&self, node: &str) -> Option<&State<'v>> {
         let (_, group) = self.find(node)?;
         Some(&self.groups[group].state)
-    }
-}
-
-fn add_pool<'v>(
-    pool: &'v HostPool,
-    states: &mut BTreeMap<&'v str, State<'v>>,
-    pools: &mut HashMap<&'v str, u32>,
-) {
-    for (_, node) in pool.status.nodes() {
-        let Some(state) = states.get_mut(node) else { continue };
-        if let Some(hash) = pool.hash.as_deref().filter(|_| pool.is_labelled()) {
-            *pools.entry(node).or_default() += 1;
-            state.marked_for.insert(hash);
-            if pool.exclusive {
-                state.exclusive = Some(hash);
-            }
-        }
     }
 }

@@ -10,7 +10,7 @@ use super::waiting::Waiting;
 use crate::systems::policy::Policy;
 use crate::systems::streams::job::sites::Site;
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, FORMER_EXCLUSIVE_TAINT};
-use crate::systems::streams::kinds::host_pool::HostPool;
+use crate::systems::streams::kinds::host_pool::{HostPool, to_usize};
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::streams::owners::unmarked_hosts;
 use crate::systems::streams::policy::Compat;
@@ -46,7 +46,7 @@ impl<'v> NodeState<'v> {
         self.claims.len() + self.hosts_of.len()
     }
 
-    /// Whether the node runs a Streams pod that does not belong to the pool: it is in another
+    /// Returns true if the node runs a Streams pod that does not belong to the pool: it is in another
     /// namespace, or neither tolerates the pool's taint by key and value nor asks for the pool. A
     /// pod that tolerates every taint does not belong to the pool for that reason: it may run here
     /// by chance.
@@ -91,7 +91,7 @@ pub(super) struct Inventory<'v> {
     former: HashSet<&'v str>,
     /// The most pools that a node may have.
     pub(super) max_pools: usize,
-    /// Whether the colocation groups of a token reach across jobs.
+    /// True if the colocation groups of a token reach across jobs.
     pub(super) shares_tokens: bool,
     waiting: OnceCell<Waiting<'v>>,
 }
@@ -146,7 +146,7 @@ impl<'v> Inventory<'v> {
             .collect();
         // Sorted, because messages name the first, which must not depend on the order of a map.
         bound.values_mut().flat_map(HashMap::values_mut).for_each(|pods| pods.sort_unstable());
-        let max_pools = usize::try_from(policy.host_pools.max_pools_per_node).unwrap_or(usize::MAX);
+        let max_pools = to_usize(policy.host_pools.max_pools_per_node);
         let shares_tokens = policy.streams.compat == Compat::Upstream;
         let waiting = OnceCell::new();
         Self { view, nodes, indices, bound, owners, former, max_pools, shares_tokens, waiting }
