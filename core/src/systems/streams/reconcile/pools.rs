@@ -2,7 +2,8 @@
 //! find the members and the taints that keep other pods off exclusive pools, and writes the status
 //! of the pools.
 //!
-//! # Order of writes The status of a pool is written first. It records which nodes are reserved, so
+//! # Order of writes
+//! The status of a pool is written first. It records which nodes are reserved, so
 //! that no other pool, and no controller that takes over, chooses the same nodes. Then the nodes
 //! are marked, then the status records the members as Ready.
 //!
@@ -16,7 +17,8 @@
 //! # Files
 //! - [`accept`]: which pools may have nodes.
 //! - [`inventory`]: the nodes, their pods and their pools.
-//! - [`members`]: which members a pool keeps, loses and gets; [`choose`]: which nodes it gets;
+//! - [`members`]: which members a pool keeps, loses and gets; [`lack`]: which ones it lacks, and why;
+//!   [`choose`]: which nodes it gets;
 //!   [`obstacle`](crate::systems::streams::obstacle): why it cannot have others; [`waiting`]: which
 //!   nodes waiting pods need.
 //! - [`status`]: the status of a pool and the events about it.
@@ -27,6 +29,7 @@
 mod accept;
 mod choose;
 mod inventory;
+mod lack;
 mod members;
 mod node_marks;
 mod release;
@@ -121,7 +124,7 @@ impl Pool<'_> {
         u32::try_from(held).unwrap_or(u32::MAX)
     }
 
-    /// Whether the pool has not had all of its members Ready yet.
+    /// Returns true if the pool has not had all of its members Ready yet.
     fn is_first_allocation(&self) -> bool {
         let members = &self.pool.status.members;
         members.iter().all(|member| member.state == MemberState::Reserving)
@@ -329,7 +332,7 @@ impl<'v> MarkOwners<'v> {
         owners
     }
 
-    /// Whether the marks of the pool with this hash belong on this node.
+    /// Returns true if the marks of the pool with this hash belong on this node.
     fn has_owner(&self, hash: &str, node: &str) -> bool {
         self.undecided.contains(hash) || self.members.contains(&(hash, node))
     }

@@ -15,7 +15,7 @@ use crate::view::View;
 pub(super) enum Verdict {
     /// It may have nodes.
     Accepted {
-        /// Why it keeps the nodes that it has but gets no more, if that is so.
+        /// The reason why it keeps the nodes that it has but gets no more, if that is so.
         limit: Option<String>,
     },
     /// It may not have nodes, and loses those that it has.

@@ -13,7 +13,7 @@ use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
 use crate::view::View;
 
 impl<'v> Obstacle<'v> {
-    /// Whether other pools, or pods that do not belong to `pool`, prevent that it has `node`.
+    /// Finds out why other pools, or pods that do not belong to `pool`, keep it from `node`.
     pub(super) fn of_others(
         node: &NodeState<'v>,
         pool: &Pool<'_>,
@@ -41,7 +41,7 @@ impl<'v> Obstacle<'v> {
     }
 }
 
-/// Why no node was chosen for a member.
+/// The reason why no node was chosen for a member.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Refusal {
     /// No node is eligible; `Choice::Free` counts the obstacles.
@@ -113,7 +113,7 @@ impl<'v> Choice<'v> {
         }
     }
 
-    /// Whether pods wait for the member `index` on one of the nodes.
+    /// Returns true if pods wait for the member `index` on one of the nodes.
     pub(super) fn is_awaited(&self, index: u32) -> bool {
         matches!(self, Self::Free { members, .. } if members.contains_key(&index))
     }

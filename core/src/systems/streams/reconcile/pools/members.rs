@@ -9,14 +9,14 @@ use k8s_openapi::jiff::Timestamp;
 use super::accept::Verdict;
 use super::choose::{Choice, Refusal};
 use super::inventory::{Inventory, NodeState};
+use super::lack::Lack;
 use super::status::Readiness;
-use super::{Hold, Pool, truncate};
+use super::{Hold, Pool};
 use crate::systems::plan::Event;
 use crate::systems::streams::api::host_pool::{Member, MemberState};
-use crate::systems::streams::obstacle::{Obstacle, join};
+use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::reasons::PoolReason;
-use crate::view::View;
 
 /// The decision about one member of a pool.
 #[derive(Debug)]
@@ -45,11 +45,11 @@ pub(super) enum Slot<'v> {
 pub(super) struct Draft<'v> {
     /// By the index of the member.
     pub(super) slots: BTreeMap<u32, Slot<'v>>,
-    /// Why members are missing, if any are.
+    /// The reason why members are missing, if any are.
     pub(super) shortfall: Option<Readiness>,
     /// The events about lost and replaced members.
     pub(super) events: Vec<Event>,
-    /// Whether the nodes of all reserved members are marked, so that the members become Ready.
+    /// True if the nodes of all reserved members are marked, so that the members become Ready.
     pub(super) promoted: bool,
     /// The number of nodes that would have to be made.
     pub(super) missing: usize,
@@ -327,7 +327,7 @@ impl<'v> Filling<'_, 'v> {
     }
 }
 
-/// Why a member loses its node.
+/// The reason why a member loses its node.
 #[derive(Clone, Copy, Debug)]
 enum Loss<'v> {
     /// The node was deleted.
@@ -371,69 +371,5 @@ fn find_kept_node<'v>(
             let obstacle = if of.exclusive { Obstacle::Exclusive } else { Obstacle::Shared };
             Err(Loss::Taken(obstacle(owner)))
         }
-    }
-}
-
-/// The members that a pool lacks, and the reasons.
-#[derive(Debug, Default)]
-struct Lack {
-    /// Messages about members that wait for a pod on another node to end.
-    held: Vec<String>,
-    /// The indices of lost members that got no node.
-    vacant: Vec<u32>,
-    /// The number of members that are not recorded yet and got no node.
-    fresh: usize,
-    /// Messages about listed hosts that are not exactly one node.
-    unknown: Vec<String>,
-    /// Messages about listed hosts that the pool cannot have.
-    ineligible: Vec<String>,
-    /// The number of nodes that are needed, and of those that are eligible.
-    needs: String,
-    /// The number of nodes that are needed and not eligible.
-    missing: usize,
-}
-
-impl Lack {
-    fn add(&mut self, refusal: Refusal) {
-        match refusal {
-            Refusal::NoneEligible => {}
-            Refusal::Unknown(problem) => self.unknown.push(problem),
-            Refusal::Ineligible(problem) => self.ineligible.push(problem),
-        }
-    }
-
-    /// Sets `needs` after all nodes are chosen. The pool keeps `kept` nodes and gives up
-    /// `released`.
-    fn format_needs(&mut self, choice: &Choice<'_>, kept: usize, released: usize, view: &View) {
-        let need = self.vacant.len() + self.fresh;
-        if let (1.., Choice::Free { eligible, .. }) = (need, choice) {
-            self.missing = need.saturating_sub(eligible.len() + released);
-            let nodes = if need == 1 { "node" } else { "nodes" };
-            let other = if kept > 0 { "more " } else { "" };
-            self.needs =
-                format!("needs {need} {other}{nodes}, {}", choice.format_counts(released, view));
-        }
-    }
-
-    fn into_shortfall(self, limit: Option<&str>) -> Option<Readiness> {
-        let reason = if !self.unknown.is_empty() {
-            PoolReason::UnknownHost
-        } else if !self.held.is_empty() || !self.vacant.is_empty() || self.fresh > 0 {
-            PoolReason::InsufficientNodes
-        } else {
-            let message = limit?.to_owned();
-            return Some(Readiness { reason: PoolReason::TooManyExclusiveNodes, message });
-        };
-        let mut parts = Vec::new();
-        if let [index] = self.vacant.as_slice() {
-            parts.push(format!("member {index} is vacant"));
-        } else if !self.vacant.is_empty() {
-            let indices = self.vacant.iter().map(u32::to_string).collect();
-            parts.push(format!("members {} are vacant", join(indices)));
-        }
-        parts.extend(Some(self.needs).filter(|needs| !needs.is_empty()));
-        parts.extend([self.unknown, self.ineligible, self.held].into_iter().flat_map(truncate));
-        parts.extend(limit.map(str::to_owned));
-        Some(Readiness { reason, message: parts.join("; ") })
     }
 }

@@ -50,7 +50,7 @@ impl<'v> Marks<'v> {
         self.labels.is_empty() && self.taints.is_empty()
     }
 
-    /// Whether the node has the label of the pool with this index.
+    /// Returns true if the node has the label of the pool with this index.
     pub(super) fn has_label(&self, hash: &str, index: u32) -> bool {
         // Compared as text, as node affinity does: 00 is not 0.
         self.labels.iter().any(|(of, value)| *of == hash && **value == *index.to_string())
@@ -75,7 +75,7 @@ impl<'v> Marks<'v> {
         self.labels.iter().map(|(of, _)| *of).find(|of| *of != hash)
     }
 
-    /// Whether the node may get the taint of a pool: it has one at a time, and the API server
+    /// Returns true if the node may get the taint of a pool: it has one at a time, and the API server
     /// refuses a second one with the same key and effect.
     pub(super) fn accepts_taint(&self) -> bool {
         !self.taints.iter().any(|(_, taint)| *taint.effect == *EXCLUSIVE_EFFECT)

@@ -36,7 +36,7 @@ fn reduce(
     without(operations, &holders)
 }
 
-/// Whether a listed pool may have the node with this name and UID. A pool that is being deleted has
+/// Returns true if a listed pool may have the node with this name and UID. A pool that is being deleted has
 /// no nodes, nor has a vacant member: its status keeps the node's name only as information. A pool
 /// that cannot be decoded may have any node.
 fn may_have(pool: &Value, name: &str, uid: &str) -> bool {
@@ -70,7 +70,7 @@ fn without(operations: &[PatchOperation], holders: &[String]) -> Option<Vec<Patc
     left.iter().any(|operation| !matches!(operation, PatchOperation::Test(_))).then_some(left)
 }
 
-/// Whether the path or the value of an operation contains the hash of a pool.
+/// Returns true if the path or the value of an operation contains the hash of a pool.
 fn mentions_pool(operation: &PatchOperation, hash: &str) -> bool {
     let value = match operation {
         PatchOperation::Test(test) => Some(&test.value),

@@ -134,7 +134,7 @@ fn find_transition(old: &HostPoolStatus, accepted: Status, readiness: &Readiness
     })
 }
 
-/// Whether a pool that marks its nodes is ready.
+/// Checks if a pool that marks its nodes is ready.
 fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
     if let Some(shortfall) = &draft.shortfall {
         return shortfall.clone();
@@ -150,7 +150,7 @@ fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
     }
 }
 
-/// Whether a pool of all nodes with these tags has any.
+/// Checks if a pool of all nodes with these tags has any.
 fn check_tagged(pool: &Pool<'_>, tags: &[Box<str>], inventory: &Inventory<'_>) -> Readiness {
     let hosts = unmarked_hosts(pool.pool, inventory.view);
     let mut taken = BTreeMap::new();

@@ -125,7 +125,7 @@ impl World {
         self
     }
 
-    /// Whether a node has neither labels of pools nor taints.
+    /// Returns true if a node has neither labels of pools nor taints.
     fn is_unmarked(&self, node: &str) -> bool {
         self.labels(node).is_empty() && self.taints(node).is_empty()
     }

@@ -25,15 +25,15 @@ type Group<'v> = (&'v str, &'v str, &'v str, Option<&'v str>);
 
 /// A waiting pod that must run on one of a few nodes.
 #[derive(Debug)]
-struct Bound<'v> {
+struct Waiter<'v> {
     name: &'v Name,
     pod: &'v PodDetails,
     /// The indices of the nodes in the inventory.
     nodes: Rc<[usize]>,
 }
 
-impl Bound<'_> {
-    /// Whether the pod belongs to the pool, so that it may run on the members of an exclusive one.
+impl Waiter<'_> {
+    /// Returns true if the pod belongs to the pool, so that it may run on the members of an exclusive one.
     fn is_of(&self, pool: &Pool<'_>) -> bool {
         let asks = self.pod.pools.iter().any(|(asked, _)| **asked == *pool.hash);
         (asks || self.pod.tolerates(pool.hash)) && self.name.namespace == pool.name.namespace
@@ -41,35 +41,20 @@ impl Bound<'_> {
 }
 
 /// The waiting pods that must run on certain nodes.
-#[derive(Debug, Default)]
-pub(super) struct Waiting<'v> {
-    pods: Vec<Bound<'v>>,
-    /// The positions in `pods` of those that ask for a pool, by its hash.
-    of_pool: HashMap<&'v str, Vec<usize>>,
-    /// The positions in `pods` of those that may run on a node, by its index.
-    of_node: HashMap<usize, Vec<usize>>,
-}
+#[derive(Debug)]
+pub(super) struct Waiting<'v>(Vec<Waiter<'v>>);
 
 impl<'v> Waiting<'v> {
     pub(super) fn new(inventory: &Inventory<'v>) -> Self {
         let mut places = Places::new(inventory);
-        let mut all = Self::default();
+        let mut pods = Vec::new();
         for (name, pod, pending) in pending_pods(inventory.view) {
             let nodes = places.of(name, pod, pending);
-            if nodes.is_empty() {
-                continue;
+            if !nodes.is_empty() {
+                pods.push(Waiter { name, pod, nodes });
             }
-            let position = all.pods.len();
-            let pools: BTreeSet<&str> = pod.pools.iter().map(|(hash, _)| &**hash).collect();
-            for hash in pools {
-                all.of_pool.entry(hash).or_default().push(position);
-            }
-            for node in nodes.iter() {
-                all.of_node.entry(*node).or_default().push(position);
-            }
-            all.pods.push(Bound { name, pod, nodes });
         }
-        all
+        Self(pods)
     }
 
     /// Sorts the eligible nodes of a pool: those that a waiting pod of the pool needs come first, the
@@ -86,38 +71,35 @@ impl<'v> Waiting<'v> {
     ) -> BTreeMap<u32, usize> {
         let mut any: BTreeMap<usize, usize> = BTreeMap::new();
         let mut one: BTreeMap<u32, BTreeMap<usize, usize>> = BTreeMap::new();
-        let positions = self.of_pool.get(pool.hash).into_iter().flatten();
-        for bound in positions.map(|position| &self.pods[*position]) {
-            if bound.name.namespace != pool.name.namespace {
+        let mut in_the_way: BTreeSet<usize> = BTreeSet::new();
+        for waiter in &self.0 {
+            // The pool would keep the pod off the node on which it must run.
+            if pool.exclusive() && !waiter.is_of(pool) {
+                in_the_way.extend(waiter.nodes.iter());
+            }
+            if waiter.name.namespace != pool.name.namespace {
                 continue;
             }
-            let asked = bound.pod.pools.iter().filter(|(hash, _)| **hash == *pool.hash);
+            let asked = waiter.pod.pools.iter().filter(|(hash, _)| **hash == *pool.hash);
             for (_, index) in asked {
                 let counts = match index {
                     None => &mut any,
                     Some(index) if open.contains(index) => one.entry(*index).or_default(),
                     Some(_) => continue,
                 };
-                bound.nodes.iter().for_each(|node| *counts.entry(*node).or_default() += 1);
+                waiter.nodes.iter().for_each(|node| *counts.entry(*node).or_default() += 1);
             }
         }
         let members = distribute(one, eligible);
-        let is_in_the_way = pool.exclusive() && !self.pods.is_empty();
-        if any.is_empty() && members.is_empty() && !is_in_the_way {
+        if any.is_empty() && members.is_empty() && in_the_way.is_empty() {
             return members;
         }
         let taken: BTreeSet<usize> = members.values().copied().collect();
         eligible.sort_by_cached_key(|node| {
             let pods = any.get(node).copied().unwrap_or_default();
-            (taken.contains(node), Reverse(pods), self.is_of_others(*node, pool))
+            (taken.contains(node), Reverse(pods), in_the_way.contains(node))
         });
         members
-    }
-
-    /// Whether the pool would keep a waiting pod off the node on which it must run.
-    fn is_of_others(&self, node: usize, pool: &Pool<'_>) -> bool {
-        let mut positions = self.of_node.get(&node).into_iter().flatten();
-        pool.exclusive() && positions.any(|position| !self.pods[*position].is_of(pool))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which nodes become members of a pool, in which order, and which obstacles exclude nodes.
+//! Tests of the nodes that become members of a pool, of their order, and of the obstacles that exclude nodes.
 
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};

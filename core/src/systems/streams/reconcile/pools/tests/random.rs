@@ -202,7 +202,7 @@ fn unmarked_hosts(world: &World, pool: &Value) -> BTreeSet<String> {
     world.names("Node").into_iter().filter(|node| listed(node) || tagged(node)).collect()
 }
 
-/// Whether the controller chooses the nodes of a pool.
+/// Returns true if the controller chooses the nodes of a pool.
 fn is_sized(pool: &Value) -> bool {
     !pool["spec"]["size"].is_null()
 }
