@@ -85,7 +85,7 @@ fn judge_job(name: &Name, job: &StreamsJob, view: &View, policy: &Policy) -> Ver
     }
     let sites = Sites::new(view, policy);
     let fixed = Fixed::without_pods(name, job, view);
-    match judge(name, job, &sites, &fixed) {
+    match judge(&sites, &fixed) {
         Judged::Possible(_) => Verdict::default(),
         Judged::Impossible(finding, _) if may_wait && lacks_only_nodes(&finding) => {
             Verdict::default()

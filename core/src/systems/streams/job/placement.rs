@@ -1,11 +1,11 @@
-//! Whether a StreamsJob can be placed as a whole, and how (Streams design: the submission fails if a host
+//! Finds out if a StreamsJob can be placed as a whole, and how (Streams design: the submission fails if a host
 //! constraint cannot be met).
 //!
 //! [`Frame`] writes a job and the nodes as a problem of the search; [`judge`] solves it. The answer is a
 //! [`Plan`] (the members of the job's pools and the nodes that are reserved for elements), or a finding
 //! that names constraints which contradict each other, or that the search has ended without an answer.
 //!
-//! What is not looked at: the resources of nodes, and what the pods require beside their job.
+//! The resources of nodes, and what the pods require beside their job, are not looked at.
 
 mod fixed;
 mod frame;
@@ -18,11 +18,10 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use super::sites::Sites;
 use crate::placement::affinity::{bound_to, excluded_nodes};
 use crate::placement::reason::{Finding, Reason};
-use crate::systems::streams::api::streams_job::Enforcement;
+use crate::systems::streams::api::streams_job::{Enforcement, StreamsJobSpec};
 use crate::systems::streams::kinds::streams_job::closure::{Location, Unit};
 use crate::systems::streams::kinds::streams_job::{Closure, StreamsJob};
 use crate::systems::streams::witness::{Budget, Exhausted, Place, find_contended, solve};
-use crate::view::Name;
 pub(crate) use fixed::{Fixed, Found, named_hosts};
 pub(crate) use frame::Frame;
 
@@ -52,7 +51,7 @@ pub(crate) struct Plan<'v> {
     pub(crate) reserved: BTreeMap<usize, &'v str>,
 }
 
-/// Whether the pods of a job depend on each other for their nodes, so that they must not be created before
+/// Returns true if the pods of a job depend on each other for their nodes, so that they must not be created before
 /// it is known which nodes are reserved.
 #[must_use]
 pub(crate) fn needs_placement(job: &StreamsJob) -> bool {
@@ -63,7 +62,7 @@ pub(crate) fn needs_placement(job: &StreamsJob) -> bool {
         || closure.pools.iter().any(|pool| pool.exclusive)
 }
 
-/// Whether units must be apart from each other.
+/// Returns true if units must be apart from each other.
 fn is_separated(closure: &Closure) -> bool {
     let mut tokens: HashSet<&str> = HashSet::new();
     closure.units.iter().any(|unit| {
@@ -72,7 +71,7 @@ fn is_separated(closure: &Closure) -> bool {
     })
 }
 
-/// Whether a unit names its host, or a member of a pool: no placement of the others changes its node.
+/// Returns true if a unit names its host, or a member of a pool: no placement of the others changes its node.
 #[must_use]
 pub(crate) fn names_host(unit: &Unit) -> bool {
     unit.claims.iter().any(|claim| match claim.location {
@@ -143,22 +142,17 @@ impl<'j> Restriction<'j> {
     }
 }
 
-/// Whether a search can find out more about a job than the check of its parts.
+/// Returns true if a search can find out more about a job than the check of its parts.
 #[must_use]
 pub(crate) fn is_searched(job: &StreamsJob) -> bool {
     needs_placement(job) || job.closure.pools.iter().any(|pool| pool.is_labelled())
 }
 
-/// Decides whether the job `name`, whose parts have been checked, can be placed as a whole.
+/// Decides whether a job, whose parts have been checked, can be placed as a whole.
 #[must_use]
-pub(crate) fn judge<'v>(
-    name: &Name,
-    job: &StreamsJob,
-    sites: &Sites<'v>,
-    fixed: &Fixed<'_>,
-) -> Judged<'v> {
-    let Ok(spec) = &job.spec else { return Judged::Unknown };
-    let frame = Frame::new(name, job, spec, sites, fixed);
+pub(crate) fn judge<'v>(sites: &Sites<'v>, fixed: &Fixed<'_>) -> Judged<'v> {
+    let Ok(spec) = &fixed.job.spec else { return Judged::Unknown };
+    let frame = Frame::new(spec, sites, fixed);
     let mut budget = Budget::new(STEPS);
     // What is reserved stays reserved if that is possible: pods wait for these nodes.
     let held = (!fixed.reserved.is_empty()).then(|| frame.problem.with_preferences_held());
@@ -167,7 +161,7 @@ pub(crate) fn judge<'v>(
     let witness = match found {
         Err(Exhausted) => return Judged::Unknown,
         Ok(None) => {
-            let missing = find_missing_nodes(name, job, sites, fixed);
+            let missing = find_missing_nodes(spec, sites, fixed);
             // Without an answer nothing says that nodes would not help.
             let would_help = missing.as_ref().map_or(true, Option::is_some);
             let finding = frame.explain(would_help, &mut budget);
@@ -206,19 +200,17 @@ pub(crate) struct MissingNode {
 /// # Errors
 /// The search has ended without an answer.
 fn find_missing_nodes(
-    name: &Name,
-    job: &StreamsJob,
+    spec: &StreamsJobSpec,
     sites: &Sites<'_>,
     fixed: &Fixed<'_>,
 ) -> Result<Option<Vec<MissingNode>>, Exhausted> {
-    let Ok(spec) = &job.spec else { return Ok(None) };
     let fixed = Fixed { with_more_nodes: true, ..fixed.clone() };
-    let frame = Frame::new(name, job, spec, sites, &fixed);
+    let frame = Frame::new(spec, sites, &fixed);
     let found = solve(&frame.problem, &mut Budget::new(STEPS))?;
     Ok(found.map(|witness| frame.missing_nodes(&witness)))
 }
 
-/// Whether a finding is about nodes that the cluster does not have now.
+/// Returns true if a finding is about nodes that the cluster does not have now.
 #[must_use]
 pub(crate) fn lacks_only_nodes(finding: &Finding) -> bool {
     matches!(finding.reason, Reason::InsufficientNodes | Reason::NoTaggedNode | Reason::UnknownHost)

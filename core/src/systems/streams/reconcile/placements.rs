@@ -25,33 +25,33 @@ use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::resolve::find_node;
 use crate::view::{Name, View};
 
-/// What was found out about a job.
+/// The findings about a job, and its placement.
 #[derive(Debug, Default)]
 pub(super) struct Placement<'v> {
-    /// Why not all of it can run now.
+    /// The reasons why not all of it can run now.
     pub(super) findings: Vec<Finding>,
-    /// Whether only nodes are missing, and the policy lets such a job wait.
+    /// True if only nodes are missing, and the policy lets such a job wait.
     pub(super) may_wait: bool,
     /// How it can be placed. `None`: not at all, not searched for, or not found out.
     pub(super) plan: Option<Plan<'v>>,
-    /// Whether the search has ended without an answer.
+    /// True if the search has ended without an answer.
     pub(super) is_unknown: bool,
-    /// Whether the last finding is about the job as a whole.
+    /// True if the last finding is about the job as a whole.
     is_searched: bool,
-    /// Whether the plan leaves a node because a pod found no room there.
+    /// True if the plan leaves a node because a pod found no room there.
     pub(super) is_moved: bool,
     /// The nodes that have to be made, if the job waits for some.
     pub(super) missing: Vec<MissingNode>,
 }
 
 impl Placement<'_> {
-    /// Whether a finding is about the job as a whole, and not about one of its parts.
+    /// Returns true if a finding is about the job as a whole, and not about one of its parts.
     pub(super) fn is_about_all(&self, finding: &Finding) -> bool {
         self.is_searched && self.findings.last() == Some(finding)
     }
 }
 
-/// Why a pool of a job gets no first members now.
+/// The reason why a pool of a job gets no first members now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Hold {
     /// The job cannot be placed as a whole.
@@ -62,7 +62,7 @@ pub(super) enum Hold {
     Blocked,
 }
 
-/// What was found out about all jobs.
+/// The placements of all jobs, and of their pools.
 #[derive(Debug, Default)]
 pub(crate) struct Placements<'v> {
     jobs: HashMap<&'v Name, Placement<'v>>,
@@ -118,7 +118,7 @@ impl<'v> Placements<'v> {
         placements
     }
 
-    /// What was found out about a job; `None`: the job is not served.
+    /// Returns the placement of a job; `None`: the job is not served.
     pub(super) fn get(&self, name: &Name) -> Option<&Placement<'v>> {
         self.jobs.get(name)
     }
@@ -219,14 +219,14 @@ impl<'v> Judging<'_, 'v, '_> {
         if is_searched(job) && (placement.findings.is_empty() || goes_on) {
             let fixed = self.fix(pods);
             let closed = self.find_closed(pods);
-            let mut judged =
-                judge(name, job, sites, &Fixed { closed: closed.clone(), ..fixed.clone() });
-            placement.is_moved = !closed.is_empty() && matches!(judged, Judged::Possible(_));
-            if !closed.is_empty() && !placement.is_moved {
+            let mut judged = None;
+            if !closed.is_empty() {
+                let elsewhere = judge(sites, &Fixed { closed, ..fixed.clone() });
                 // Nothing better: what is reserved stays.
-                judged = judge(name, job, sites, &fixed);
+                judged = Some(elsewhere).filter(|of| matches!(of, Judged::Possible(_)));
+                placement.is_moved = judged.is_some();
             }
-            match judged {
+            match judged.unwrap_or_else(|| judge(sites, &fixed)) {
                 Judged::Possible(plan) => placement.plan = Some(plan),
                 Judged::Impossible(finding, missing) => {
                     if wait && lacks_only_nodes(&finding) {
@@ -245,7 +245,7 @@ impl<'v> Judging<'_, 'v, '_> {
         self.placements.jobs.insert(name, placement);
     }
 
-    /// What is fixed about the job.
+    /// Finds what is fixed about the job.
     fn fix(&self, pods: &Pods<'v>) -> Fixed<'v> {
         let mut fixed = Fixed::without_pods(self.name, self.job, self.view);
         fixed.running = pods.running.clone();

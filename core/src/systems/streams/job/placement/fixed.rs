@@ -54,9 +54,11 @@ pub(crate) fn named_hosts(closure: &Closure) -> impl Iterator<Item = &Host> {
     claims.filter_map(|claim| host_of(closure, &claim.location)).chain(listed.flatten())
 }
 
-/// What is fixed already about a job.
+/// The facts about a job that its placement cannot change.
 #[derive(Clone, Debug)]
 pub(crate) struct Fixed<'f> {
+    pub(crate) name: &'f Name,
+    pub(crate) job: &'f StreamsJob,
     /// The View that hosts are looked up in.
     pub(crate) view: &'f View,
     /// The HostPools that the job owns, by the pool's index in the spec.
@@ -78,8 +80,10 @@ pub(crate) struct Fixed<'f> {
 impl<'f> Fixed<'f> {
     /// The pools that a job owns. Where its pods run is not looked at, so the job is never judged to be
     /// impossible because of them.
-    pub(crate) fn without_pods(name: &Name, job: &StreamsJob, view: &'f View) -> Self {
+    pub(crate) fn without_pods(name: &'f Name, job: &'f StreamsJob, view: &'f View) -> Self {
         let mut fixed = Self {
+            name,
+            job,
             view,
             pools: BTreeMap::new(),
             leaving: BTreeSet::new(),
@@ -107,28 +111,36 @@ impl Fixed<'_> {
             || self.pools.values().any(|pool| pool.hash.as_deref() == Some(hash))
     }
 
-    /// Why others keep a pool of the job, its number in the spec with whether it is exclusive, from a node in
-    /// this state. `owner` is asked for the owner of a hash.
-    pub(super) fn obstacle_of_others<'o>(
+    /// Finds out why a pool of the job, by its index in the spec, cannot have a node in this state. `owner`
+    /// is asked for the owner of a hash.
+    pub(super) fn find_obstacle<'o>(
         &self,
-        job: &Name,
-        (number, is_exclusive): (usize, bool),
+        number: usize,
         sites: &Sites<'_>,
         state: &State<'_>,
         owner: &dyn Fn(&str) -> Owner<'o>,
     ) -> Option<Obstacle<'o>> {
+        let pool = &self.job.closure.pools[number];
+        // The author of a list has asked for the node, and what makes it unfit may pass.
+        let of_site = match &pool.form {
+            Ok(Form::Literal(_)) => state.site.barred(),
+            _ => state.site.unfit(),
+        };
+        if of_site.is_some() {
+            return of_site;
+        }
         let hash = self.pools.get(&number).and_then(|pool| pool.hash.as_deref());
         let is_other = |of: &&str| Some(*of) != hash && !self.leaving.contains(of);
         if let Some(of) = state.exclusive.filter(is_other) {
             return Some(Obstacle::Exclusive(owner(of)));
         }
-        if is_exclusive {
+        if pool.exclusive {
             let mut marked = state.marked_for.iter().copied().filter(is_other);
             let mut unmarked = sites.hosts_of(state).filter(|of| !self.is_own(of));
             if let Some(of) = marked.next().or_else(|| unmarked.next()) {
                 return Some(Obstacle::Shared(owner(of)));
             }
-            let is_foreign = |of: &JobName<'_>| *of != (&*job.namespace, &*job.name);
+            let is_foreign = |of: &JobName<'_>| *of != (&*self.name.namespace, &*self.name.name);
             if state.runs.iter().any(is_foreign) {
                 return Some(Obstacle::Occupied);
             }

@@ -10,9 +10,8 @@ use crate::systems::streams::api::streams_job::StreamsJobSpec;
 use crate::systems::streams::job::sites::{Sites, State};
 use crate::systems::streams::kinds::host_pool::{Form, Host, to_usize};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
+use crate::systems::streams::kinds::streams_job::Closure;
 use crate::systems::streams::kinds::streams_job::closure::{self, Location};
-use crate::systems::streams::kinds::streams_job::{Closure, StreamsJob};
-use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::resolve::find_node;
 use crate::systems::streams::witness::{Class, Classes, Place, Pool, Problem, Witness};
@@ -21,7 +20,6 @@ use crate::view::Name;
 /// A job as a problem, and what the numbers in it mean.
 #[derive(Debug)]
 pub(crate) struct Frame<'f, 'v> {
-    pub(super) name: &'f Name,
     pub(super) spec: &'f StreamsJobSpec,
     pub(super) closure: &'f Closure,
     pub(super) problem: Problem,
@@ -29,7 +27,7 @@ pub(crate) struct Frame<'f, 'v> {
     pub(super) pools: Vec<usize>,
     /// The elements of each unit. Empty: pods of the job that are no elements.
     pub(super) elements: Vec<Vec<usize>>,
-    /// What each unit claims.
+    /// The claims of each unit.
     pub(super) claims: Vec<Vec<&'f closure::Claim>>,
     /// The exlocation tokens, by their numbers.
     pub(super) tokens: Vec<&'f str>,
@@ -63,16 +61,13 @@ enum Nodes<'v> {
 
 impl<'f, 'v> Frame<'f, 'v> {
     pub(crate) fn new(
-        name: &'f Name,
-        job: &'f StreamsJob,
         spec: &'f StreamsJobSpec,
         sites: &'f Sites<'v>,
         fixed: &'f Fixed<'f>,
     ) -> Self {
-        let closure = &job.closure;
+        let closure = &fixed.job.closure;
         let pools = (0..closure.pools.len()).filter(|pool| closure.pools[*pool].is_labelled());
         let mut frame = Self {
-            name,
             spec,
             closure,
             problem: Problem::default(),
@@ -224,7 +219,8 @@ impl<'f, 'v> Frame<'f, 'v> {
         count: usize,
         nodes: Nodes<'v>,
     ) {
-        let own = (&*self.name.namespace, &*self.name.name);
+        let Name { namespace, name } = self.fixed.name;
+        let own = (&**namespace, &**name);
         // First the nodes that every pod may use, that no other job needs, and that no pool of this one lists.
         let is_named = state.named_by.iter().any(|job| *job != own);
         let is_reluctant = is_named || state.site.limits.control_plane;
@@ -244,39 +240,22 @@ impl<'f, 'v> Frame<'f, 'v> {
         classes
     }
 
-    /// Whether an element of the job may be there that asks for no host.
+    /// Returns true if an element of the job may be there that asks for no host.
     fn is_open(&self, state: &State<'_>) -> bool {
         state.site.is_open() && self.is_reachable(state)
     }
 
-    /// Whether no exclusive pool of others has it.
+    /// Returns true if no exclusive pool of others has it.
     fn is_reachable(&self, state: &State<'_>) -> bool {
         state.exclusive.is_none_or(|hash| self.fixed.is_own(hash))
-    }
-
-    /// Finds out why a pool of the job cannot have a node in this state. `owner` is asked for the owner of
-    /// a hash.
-    pub(super) fn find_obstacle<'o>(
-        &self,
-        number: usize,
-        state: &State<'_>,
-        owner: &dyn Fn(&str) -> Owner<'o>,
-    ) -> Option<Obstacle<'o>> {
-        let pool = &self.closure.pools[number];
-        // The author of a list has asked for the node, and what makes it unfit may pass.
-        let own = match &pool.form {
-            Ok(Form::Literal(_)) => state.site.barred(),
-            _ => state.site.unfit(),
-        };
-        let of_pool = (number, pool.exclusive);
-        own.or_else(|| self.fixed.obstacle_of_others(self.name, of_pool, self.sites, state, owner))
     }
 
     /// A pool whose members are marked.
     fn frame_pool(&self, number: usize) -> Pool {
         let pool = &self.closure.pools[number];
-        let is_free =
-            |state: &State<'_>| self.find_obstacle(number, state, &|_| Owner::Gone).is_none();
+        let is_free = |state: &State<'_>| {
+            self.fixed.find_obstacle(number, self.sites, state, &|_| Owner::Gone).is_none()
+        };
         let members = self.find_members(number).into_iter();
         let mut members: BTreeMap<u32, usize> =
             members.filter_map(|(index, node)| Some((index, *self.singles.get(node)?))).collect();

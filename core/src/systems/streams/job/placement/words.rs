@@ -16,7 +16,7 @@ use crate::systems::streams::resolve::find_node;
 use crate::systems::streams::witness::{self, Budget, Constraint, Place, Pool, find_contradiction};
 
 impl Frame<'_, '_> {
-    /// Why the job cannot be placed: an irreducible set of its constraints, unless the budget ends.
+    /// Explains why the job cannot be placed: by an irreducible set of its constraints, unless the budget ends.
     pub(super) fn explain(&self, with_more_nodes: bool, budget: &mut Budget) -> Finding {
         let found = find_contradiction(&self.problem, budget);
         let mut required = BTreeSet::new();
@@ -102,7 +102,7 @@ impl Frame<'_, '_> {
                 "create the job with other constraints: more nodes would not help".to_owned(),
             ),
         };
-        Finding::new(reason, format!("StreamsJob {}", self.name.name), problem, remedy)
+        Finding::new(reason, format!("StreamsJob {}", self.fixed.name.name), problem, remedy)
     }
 
     /// `pool "P" needs 3 nodes tagged ib for itself (2 eligible)`. `exclusive`: it matters that it has them
@@ -160,7 +160,7 @@ impl Frame<'_, '_> {
         closed
     }
 
-    /// Why a pool cannot have the nodes that it asks for by its tags or lists: some of them, each with its
+    /// Formats the nodes that a pool asks for by its tags or lists and cannot have: some of them, each with its
     /// obstacle, after `before`. Empty: there are none.
     fn format_ineligible(&self, number: usize, before: &str) -> String {
         let obstacles = self.find_ineligible(number);
@@ -175,8 +175,8 @@ impl Frame<'_, '_> {
         let pool = self.pools[number];
         let of = &self.closure.pools[pool];
         let (view, sites) = (self.fixed.view, self.sites);
-        let owner = |hash: &str| Owner::new(find_pool(hash, view), &self.name.namespace);
-        let of_state = |state: &State<'_>| self.find_obstacle(pool, state, &owner);
+        let owner = |hash: &str| Owner::new(find_pool(hash, view), &self.fixed.name.namespace);
+        let of_state = |state: &State<'_>| self.fixed.find_obstacle(pool, sites, state, &owner);
         let mut obstacles: BTreeMap<Obstacle<'_>, Vec<&str>> = BTreeMap::new();
         match &of.form {
             Ok(Form::Sized(_, tags)) => {
@@ -252,7 +252,7 @@ impl Frame<'_, '_> {
         format!("pool {name} has {nodes}{alone}")
     }
 
-    /// What the operators of a unit ask for.
+    /// Formats the locations that the operators of a unit ask for.
     fn format_claims(&self, unit: usize) -> String {
         let claims = self.claims[unit].iter();
         let parts: Vec<String> = claims
