@@ -9,6 +9,7 @@
 //! remove that node, and so that the next one goes elsewhere: as many are created as are bound, beside one for
 //! each missing node. All are deleted once the object is Ready, when its nodes are reserved.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
@@ -158,7 +159,7 @@ fn waiting_jobs<'v>(
     let jobs =
         view.streams_jobs().filter_map(|(name, job)| Some((name, job, placements.get(name)?)));
     let mut waiting = Vec::new();
-    let mut pods: Option<HashMap<(&str, &str, &str), &PendingPod>> = None;
+    let pods = LazyCell::new(|| pods_of_elements(view));
     for (name, job, placement) in jobs {
         let is_ready = is_true(&job.status.conditions);
         if placement.missing.is_empty() && (is_ready || placement.plan.is_none()) {
@@ -170,7 +171,6 @@ fn waiting_jobs<'v>(
             waiting.push(Waiting { resource, name, identity, missing: None });
             continue;
         }
-        let pods = pods.get_or_insert_with(|| pods_of_elements(view));
         let missing = placement.missing.iter().filter_map(|node| {
             let of_element = |element: &usize| {
                 let spec = job.spec.as_ref().ok()?;
@@ -222,7 +222,7 @@ fn pods_of_pools(view: &View) -> HashMap<(&str, &str), Vec<(&Name, &PendingPod)>
 fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Vec<Waiting<'v>> {
     let resource = HOST_POOL;
     let mut waiting = Vec::new();
-    let mut pods: Option<HashMap<_, Vec<_>>> = None;
+    let pods = LazyCell::new(|| pods_of_pools(view));
     for PoolLack { name, pool, missing } in pools {
         let (Ok(Form::Sized(_, tags)), Some(hash)) = (&pool.form, pool.hash.as_deref()) else {
             continue;
@@ -237,7 +237,6 @@ fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Ve
             }
             continue;
         }
-        let pods = pods.get_or_insert_with(|| pods_of_pools(view));
         let pods = pods.get(&(&*name.namespace, hash)).map_or(&[][..], Vec::as_slice);
         let largest = pods.iter().min_by_key(|(name, pod)| {
             let requests = pod.requests();
