@@ -132,7 +132,9 @@ impl<'v> Sites<'v> {
             let Some(hash) = pool.hash.as_deref() else { continue };
             if pool.is_labelled() {
                 for (_, node) in pool.status.nodes() {
-                    states.get_mut(node).map(|state| state.mark_for(hash, pool.exclusive));
+                    if let Some(state) = states.get_mut(node) {
+                        state.mark_for(hash, pool.exclusive);
+                    }
                 }
             }
             if is_refused(pool) {
