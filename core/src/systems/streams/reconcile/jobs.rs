@@ -15,7 +15,7 @@ use super::controlled_by;
 use super::placements::{Placement, Placements, has_verdict};
 use crate::api;
 use crate::api::condition::{self, ACCEPTED, READY, Status};
-use crate::placement::reason::{Finding, Stage, shorten};
+use crate::placement::reason::{Finding, Reason, Stage, shorten};
 use crate::systems::plan::operation::{replace, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
@@ -195,9 +195,10 @@ impl<'j> JobReconciler<'j> {
     fn set_accepted(&mut self) -> bool {
         let placement = self.placement;
         let may_wait = has_verdict(self.job, Status::True) || placement.may_wait;
-        // More constraints than its own contradict a job that was accepted: those of what came since.
+        // More constraints than its own contradict a job that was accepted: those of what came since. Only the
+        // search for a placement of the whole job finds them.
         let is_of_cluster = |finding: &&Finding| {
-            finding.reason.stage() == Stage::Cluster || placement.is_about_all(finding)
+            finding.reason.stage() == Stage::Cluster || finding.reason == Reason::Contradiction
         };
         let counts = |finding: &&Finding| !(may_wait && is_of_cluster(finding));
         let findings: Vec<&Finding> = placement.findings.iter().filter(counts).collect();

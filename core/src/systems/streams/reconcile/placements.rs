@@ -36,19 +36,10 @@ pub(super) struct Placement<'v> {
     pub(super) plan: Option<Plan<'v>>,
     /// True if the search has ended without an answer.
     pub(super) is_unknown: bool,
-    /// True if the last finding is about the job as a whole.
-    is_searched: bool,
     /// True if the plan leaves a node because a pod found no room there.
     pub(super) is_moved: bool,
     /// The nodes that have to be made, if the job waits for some.
     pub(super) missing: Vec<MissingNode>,
-}
-
-impl Placement<'_> {
-    /// Returns true if a finding is about the job as a whole, and not about one of its parts.
-    pub(super) fn is_about_all(&self, finding: &Finding) -> bool {
-        self.is_searched && self.findings.last() == Some(finding)
-    }
 }
 
 /// The reason why a pool of a job gets no first members now.
@@ -233,7 +224,6 @@ impl<'v> Judging<'_, 'v, '_> {
                         placement.missing = missing;
                     }
                     placement.findings.push(finding);
-                    placement.is_searched = true;
                 }
                 Judged::Unknown => placement.is_unknown = true,
             }
