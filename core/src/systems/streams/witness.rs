@@ -39,7 +39,7 @@ mod matching;
 mod model;
 mod search;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use fixedbitset::FixedBitSet;
 
@@ -122,6 +122,13 @@ pub(crate) struct Place {
     pub class: usize,
     /// The number within the class, from 0.
     pub number: usize,
+}
+
+impl Place {
+    /// The node of a class that has one.
+    pub(crate) fn only(class: usize) -> Self {
+        Self { class, number: 0 }
+    }
 }
 
 /// A placement that satisfies all constraints.
@@ -238,6 +245,17 @@ impl Problem {
             held.units[number].claims.push(Claim::Within(within));
         }
         held
+    }
+
+    /// Returns the nodes of a class.
+    fn places(&self, class: usize) -> impl Iterator<Item = Place> + use<> {
+        (0..self.classes[class].count).map(move |number| Place { class, number })
+    }
+
+    /// Returns the nodes of the exclusive pools, of which all have these members.
+    fn exclusive_places(&self, members: &[BTreeMap<u32, Place>]) -> HashSet<Place> {
+        let pools = self.pools.iter().zip(members).filter(|(pool, _)| pool.exclusive);
+        pools.flat_map(|(_, members)| members.values().copied()).collect()
     }
 
     /// The number of nodes of these classes.

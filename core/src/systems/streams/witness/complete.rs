@@ -142,17 +142,9 @@ pub(super) fn complete(
         places[*unit] = Some(model.spots[*spot]);
     }
     let pools = choose_members(model, found, &places);
-    let exclusive: HashMap<Place, usize> = problem
-        .pools
-        .iter()
-        .zip(&pools)
-        .enumerate()
-        .filter(|(_, (pool, _))| pool.exclusive)
-        .flat_map(|(number, (_, members))| members.values().map(move |place| (*place, number)))
-        .collect();
-    let alone: Vec<usize> =
-        (0..problem.units.len()).filter(|of| problem.units[*of].alone).collect();
-    let wanted = problem.preferred_classes();
+    let exclusive = problem.exclusive_places(&pools);
+    let rest = Rest { model, pools, exclusive, wanted: problem.preferred_classes() };
+    let (_, alone) = problem.separated();
     for unit in model.left_out.iter().rev().copied() {
         let others: HashSet<Place> = if problem.units[unit].alone {
             places.iter().flatten().copied().collect()
@@ -161,45 +153,49 @@ pub(super) fn complete(
             cliques.chain(&alone).filter_map(|other| places[*other]).collect()
         };
         budget.spend(others.len() + 1)?;
-        places[unit] = find_place(model, unit, &pools, &exclusive, &others, &wanted);
+        places[unit] = rest.find_place(unit, &others);
     }
     for unit in 0..problem.units.len() {
         places[unit] = places[model.leader[unit]];
     }
     let units: Option<Vec<Place>> = places.into_iter().collect();
     debug_assert!(units.is_some(), "a unit that was left out finds a node wherever the others are");
-    Ok(Witness { units: units.ok_or(Exhausted)?, pools })
+    Ok(Witness { units: units.ok_or(Exhausted)?, pools: rest.pools })
 }
 
-/// A node for a unit that was left out: the one that it prefers, else one that no other unit prefers
-/// (`wanted`, which may not be placed yet), else any.
-fn find_place(
-    model: &Model<'_>,
-    unit: usize,
-    pools: &[BTreeMap<u32, Place>],
-    exclusive: &HashMap<Place, usize>,
-    others: &HashSet<Place>,
-    wanted: &Classes,
-) -> Option<Place> {
-    let problem = model.problem;
-    let location = &model.locations[unit];
-    let is_free = |place: &Place| !others.contains(place);
-    let preferred = problem.units[unit].preferred.map(|class| Place { class, number: 0 });
-    if let Some((pool, _)) = location.members.first() {
-        let members = pools[*pool].values().copied().filter(is_free);
-        return members.min_by_key(|place| (Some(*place) != preferred, wanted[place.class]));
+/// The nodes for the units that were left out.
+struct Rest<'m> {
+    model: &'m Model<'m>,
+    /// The members of each pool.
+    pools: Vec<BTreeMap<u32, Place>>,
+    /// The members of exclusive pools.
+    exclusive: HashSet<Place>,
+    /// The classes that units prefer, which may not be placed yet.
+    wanted: Classes,
+}
+
+impl Rest<'_> {
+    /// Finds a node for a unit that cannot be with `others`: the one that it prefers, else one that no other
+    /// unit prefers, else any.
+    fn find_place(&self, unit: usize, others: &HashSet<Place>) -> Option<Place> {
+        let problem = self.model.problem;
+        let location = &self.model.locations[unit];
+        let is_free = |place: &Place| !others.contains(place);
+        let preferred = problem.units[unit].preferred.map(Place::only);
+        if let Some((pool, _)) = location.members.first() {
+            let members = self.pools[*pool].values().copied().filter(is_free);
+            let order = |place: &Place| (Some(*place) != preferred, self.wanted[place.class]);
+            return members.min_by_key(order);
+        }
+        let within = location.within.as_ref()?;
+        let may = |place: &Place| is_free(place) && !self.exclusive.contains(place);
+        if let Some(place) = preferred.filter(|place| within[place.class] && may(place)) {
+            return Some(place);
+        }
+        let mut classes: Vec<usize> = within.ones().collect();
+        classes.sort_by_key(|class| (self.wanted[*class], problem.classes[*class].rank));
+        classes.into_iter().flat_map(|class| problem.places(class)).find(may)
     }
-    let within = location.within.as_ref()?;
-    let may = |place: &Place| is_free(place) && !exclusive.contains_key(place);
-    if let Some(place) = preferred.filter(|place| within[place.class] && may(place)) {
-        return Some(place);
-    }
-    let mut classes: Vec<usize> = within.ones().collect();
-    classes.sort_by_key(|class| (wanted[*class], problem.classes[*class].rank));
-    let mut places = classes.into_iter().flat_map(|class| {
-        (0..problem.classes[class].count).map(move |number| Place { class, number })
-    });
-    places.find(may)
 }
 
 /// The members of all pools: those that were there, those that units need, and further ones.
@@ -211,8 +207,7 @@ fn choose_members(
     let problem = model.problem;
     let mut members: Vec<BTreeMap<u32, Place>> = Vec::new();
     for (number, pool) in problem.pools.iter().enumerate() {
-        let there =
-            pool.members.iter().map(|(index, class)| (*index, Place { class: *class, number: 0 }));
+        let there = pool.members.iter().map(|(index, class)| (*index, Place::only(*class)));
         let mut of_pool: BTreeMap<u32, Place> = there.collect();
         for unit in &model.core {
             let claims = model.locations[*unit].members.iter();
@@ -240,11 +235,10 @@ fn choose_members(
         let mut classes: Vec<(&usize, &usize)> = found.filled[number].iter().collect();
         classes.sort_unstable();
         for (class, count) in classes {
-            let all =
-                (0..problem.classes[*class].count).map(|of| Place { class: *class, number: of });
             // The unit on a class of one node belongs to the pool.
             let is_one = problem.classes[*class].count == 1;
-            further.extend(all.filter(|place| is_one || !used.contains(place)).take(*count));
+            let free = problem.places(*class).filter(|place| is_one || !used.contains(place));
+            further.extend(free.take(*count));
         }
         used.extend(&further);
         further.reverse();
@@ -259,13 +253,10 @@ fn choose_members(
         let rank = |class: usize| problem.classes[class].rank;
         let mut classes: Vec<usize> = pool.eligible.ones().collect();
         classes.sort_by_key(|class| rank(*class));
-        let places = |class: usize| {
-            (0..problem.classes[class].count).map(move |number| Place { class, number })
-        };
         // Of nodes that are alike those that nothing uses yet, so that the pools spread.
         let alike = classes.chunk_by(|one, other| rank(*one) == rank(*other));
         let used_last = alike.flat_map(|classes| {
-            let all = move || classes.iter().copied().flat_map(places);
+            let all = move || classes.iter().flat_map(|class| problem.places(*class));
             let unused = all().filter(|place| !used.contains(place));
             unused.chain(all().filter(|place| used.contains(place)))
         });

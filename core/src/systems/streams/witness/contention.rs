@@ -68,10 +68,7 @@ struct Nodes<'p> {
 
 impl<'p> Nodes<'p> {
     fn new(problem: &'p Problem, witness: &'p Witness) -> Self {
-        let pools = problem.pools.iter().zip(&witness.pools);
-        let exclusive = pools.filter(|(pool, _)| pool.exclusive);
-        let exclusive = exclusive.flat_map(|(_, members)| members.values().copied()).collect();
-        Self { problem, witness, exclusive }
+        Self { problem, witness, exclusive: problem.exclusive_places(&witness.pools) }
     }
 
     fn count(&self, unit: usize) -> usize {

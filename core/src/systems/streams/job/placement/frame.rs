@@ -101,6 +101,12 @@ impl<'f, 'v> Frame<'f, 'v> {
 }
 
 impl Frame<'_, '_> {
+    /// The members that a pool of the problem has from the start.
+    pub(super) fn member_nodes(&self, pool: usize) -> Vec<&str> {
+        let members = self.problem.pools[pool].members.values();
+        members.filter_map(|class| self.node(Place::only(*class))).collect()
+    }
+
     /// The nodes of a placement that do not exist.
     pub(super) fn missing_nodes(&self, witness: &Witness) -> Vec<MissingNode> {
         let mut missing: BTreeMap<Place, MissingNode> = BTreeMap::new();

@@ -13,7 +13,7 @@ use crate::systems::streams::kinds::streams_job::closure::{Location, Operator};
 use crate::systems::streams::obstacle::{Obstacle, format_nodes};
 use crate::systems::streams::owners::{Owner, find_pool};
 use crate::systems::streams::resolve::find_node;
-use crate::systems::streams::witness::{self, Budget, Constraint, Place, Pool, find_contradiction};
+use crate::systems::streams::witness::{self, Budget, Constraint, Pool, find_contradiction};
 
 impl Frame<'_, '_> {
     /// Explains why the job cannot be placed: by an irreducible set of its constraints, unless the budget ends.
@@ -199,9 +199,7 @@ impl Frame<'_, '_> {
             }
             _ => {}
         }
-        let members = self.problem.pools[number].members.values();
-        let members = members.filter_map(|class| self.node(Place { class: *class, number: 0 }));
-        let members: BTreeSet<&str> = members.collect();
+        let members: BTreeSet<&str> = self.member_nodes(number).into_iter().collect();
         obstacles.values_mut().for_each(|nodes| {
             nodes.retain(|node| !members.contains(node));
             nodes.sort_unstable();
@@ -237,12 +235,7 @@ impl Frame<'_, '_> {
     fn format_members(&self, number: usize) -> String {
         let name = quoted(&self.spec.pools[self.pools[number]].name);
         let pool = &self.problem.pools[number];
-        let nodes: Vec<String> = pool
-            .members
-            .values()
-            .filter_map(|class| self.node(Place { class: *class, number: 0 }))
-            .map(str::to_owned)
-            .collect();
+        let nodes = self.member_nodes(number);
         let nodes = match nodes.as_slice() {
             [] => "its nodes".to_owned(),
             [node] => format!("node {node}"),
