@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 use std::mem::discriminant;
 
 use super::owners::Owner;
-use crate::systems::check::words::nodes;
-
-/// The most items of a list that a message names.
-pub(crate) const MAX_LISTED: usize = 5;
+use crate::systems::check::words::{LISTED, nodes};
 
 /// A reason why a pool cannot have a node. Messages list obstacles in this order.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -110,9 +107,9 @@ pub(crate) fn format_nodes(obstacles: &BTreeMap<Obstacle<'_>, Vec<&str>>) -> Str
 /// Formats a list for a sentence: `a`, `a and b`, `a, b and c`, `a, b, c, d, e and 7 more`.
 pub(crate) fn join(items: Vec<String>) -> String {
     let mut items = items;
-    let more = items.len().saturating_sub(MAX_LISTED);
+    let more = items.len().saturating_sub(LISTED);
     if more > 0 {
-        items.truncate(MAX_LISTED);
+        items.truncate(LISTED);
         items.push(format!("{more} more"));
     }
     match items.split_last() {

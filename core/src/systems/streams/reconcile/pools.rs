@@ -44,11 +44,11 @@ use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 
 use super::placements::{Hold, Placements};
+use crate::systems::check::words::LISTED;
 use crate::systems::plan::{Action, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::host_pool::HostPool;
-use crate::systems::streams::obstacle::MAX_LISTED;
 use crate::view::resource::NODE;
 use crate::view::{Name, View};
 use accept::Verdict;
@@ -385,9 +385,9 @@ fn remove_stale_marks(
 
 /// Cuts a list for a message; the last part counts the ones that were cut off.
 fn truncate(mut parts: Vec<String>) -> Vec<String> {
-    let more = parts.len().saturating_sub(MAX_LISTED);
+    let more = parts.len().saturating_sub(LISTED);
     if more > 0 {
-        parts.truncate(MAX_LISTED);
+        parts.truncate(LISTED);
         parts.push(format!("and {more} more"));
     }
     parts

@@ -11,13 +11,14 @@ use super::inventory::Inventory;
 use super::members::Draft;
 use super::{Pool, node_marks};
 use crate::api::condition::{self, ACCEPTED, READY, Status, find};
+use crate::systems::check::words::LISTED;
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberState};
 use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT};
 use crate::systems::streams::kinds::host_pool::{Form, Host};
 use crate::systems::streams::kinds::in_other_form;
 use crate::systems::streams::kinds::node_marks::{labels_of_tags, tag_keys};
-use crate::systems::streams::obstacle::{self, MAX_LISTED, Obstacle};
+use crate::systems::streams::obstacle::{self, Obstacle};
 use crate::systems::streams::owners::{Owner, unmarked_hosts};
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::HOST_POOL;
@@ -108,15 +109,15 @@ fn limit_events(events: Vec<Event>) -> Vec<Event> {
         let (count, warning) = counts.entry(event.reason).or_default();
         *count += 1;
         *warning = event.warning;
-        if *count <= MAX_LISTED {
+        if *count <= LISTED {
             kept.push(event);
         }
     }
-    let more = counts.into_iter().filter(|(_, (count, _))| *count > MAX_LISTED);
+    let more = counts.into_iter().filter(|(_, (count, _))| *count > LISTED);
     kept.extend(more.map(|(reason, (count, warning))| Event {
         warning,
         reason,
-        note: format!("and {} more members", count - MAX_LISTED),
+        note: format!("and {} more members", count - LISTED),
     }));
     kept
 }
