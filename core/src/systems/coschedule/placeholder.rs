@@ -8,7 +8,6 @@
 //! deleted. The hold is a required pod affinity to the pods of the group. The placeholder's pod is one of
 //! them, so that it may run on any node while it is the only one.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
@@ -20,7 +19,7 @@ use super::keys::{
     SERVED_GROUP, SERVED_RUN,
 };
 use super::mode;
-use super::pod_plan::PodPlan;
+use super::pod_plan::{Added, PodPlan};
 use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::names::is_label_name;
 use crate::systems::coschedule::policy::{
@@ -43,8 +42,8 @@ pub(crate) struct Blueprint<'v> {
     pub claims: Vec<&'v str>,
     /// The claims that its StatefulSet creates: the name of the run's claim, and Tekton's template.
     pub templates: Vec<(String, &'v Value)>,
-    /// The pod template of the run; for a native group the node requirements of its oldest member.
-    pub template: Option<Cow<'v, Value>>,
+    /// The pod template of the run.
+    pub template: Option<&'v Value>,
     pub service_account: Option<&'v str>,
     /// The node selector; empty: that of the template.
     pub node_selector: &'v [(Box<str>, Box<str>)],
@@ -139,7 +138,7 @@ impl Blueprint<'_> {
             "terminationGracePeriodSeconds": 1,
         });
         for key in COPIED {
-            let own = self.template.as_ref().and_then(|template| template.get(key));
+            let own = self.template.and_then(|template| template.get(key));
             own.filter(|own| !own.is_null()).into_iter().for_each(|own| pod[key] = own.clone());
         }
         if !plan.added.tolerations.is_empty() {
@@ -156,7 +155,9 @@ impl Blueprint<'_> {
         if let Some(account) = self.service_account {
             pod["serviceAccountName"] = json!(account);
         }
-        let is_windows = pod["nodeSelector"]["kubernetes.io/os"] == "windows";
+        let system = plan.added.labels.get("kubernetes.io/os").map(AsRef::as_ref);
+        let system = system.or(pod["nodeSelector"]["kubernetes.io/os"].as_str());
+        let is_windows = system == Some("windows");
         // The run's volumes or the cluster may need the run's own user. Root is not allowed.
         let has_user = pod["securityContext"]["runAsUser"].as_i64().is_some_and(|user| user != 0);
         let mut container = pause::container(COMPONENT_VALUE, &policy.image, is_windows, has_user);
@@ -170,7 +171,7 @@ impl Blueprint<'_> {
     /// The tolerations of the template, and those of the plan.
     #[must_use]
     pub(crate) fn tolerations(&self, plan: &PodPlan) -> Value {
-        let own = self.template.as_ref().and_then(|template| template["tolerations"].as_array());
+        let own = self.template.and_then(|template| template["tolerations"].as_array());
         let mut tolerations = own.cloned().unwrap_or_default();
         let added = plan.added.tolerations.iter().filter(|added| !tolerations.contains(added));
         let added: Vec<Value> = added.cloned().collect();
@@ -198,11 +199,15 @@ impl Blueprint<'_> {
         templates.collect()
     }
 
-    /// The required node terms of the template, without those of a plan. `None` without valid ones.
+    /// The required node terms of the template, or those of its members. `None` without valid ones.
     #[must_use]
-    pub(crate) fn node_terms(&self) -> Option<Vec<NodeSelectorTerm>> {
-        let affinity = &self.template.as_ref()?["affinity"]["nodeAffinity"];
-        let terms = affinity[REQUIRED]["nodeSelectorTerms"].as_array()?;
+    pub(crate) fn node_terms(&self, added: &Added) -> Option<Vec<NodeSelectorTerm>> {
+        let terms = match self.template {
+            Some(own) => {
+                own["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"].as_array()?
+            }
+            None => &added.terms,
+        };
         let terms = serde_json::from_value(Value::Array(terms.clone())).ok();
         terms.filter(|terms: &Vec<_>| !terms.is_empty())
     }
@@ -212,15 +217,14 @@ impl Blueprint<'_> {
     /// all of its required terms itself. Members of such a run require the placeholder's node by name.
     #[must_use]
     pub(crate) fn can_be_held(&self) -> bool {
-        let template = self.template.as_ref();
-        let affinity = template.map(|template| &template["affinity"]["podAffinity"][REQUIRED]);
+        let affinity = self.template.map(|template| &template["affinity"]["podAffinity"][REQUIRED]);
         affinity.is_none_or(|own| own.is_null() || own.as_array().is_some_and(Vec::is_empty))
     }
 
     /// The affinity: the terms of the template, then those of the plan.
     #[must_use]
     pub(crate) fn affinity(&self, plan: &PodPlan) -> Value {
-        let own = self.template.as_ref().map(|template| &template["affinity"]);
+        let own = self.template.map(|template| &template["affinity"]);
         let own = own.filter(|affinity| affinity.is_object());
         let mut affinity = own.cloned().unwrap_or_else(|| json!({}));
         // No preference for nodes without others: an autoscaler would make a node for each placeholder. What
@@ -239,6 +243,9 @@ impl Blueprint<'_> {
                 others["namespaceSelector"] = json!({});
             }
             append(&mut affinity["podAntiAffinity"], REQUIRED, others);
+        }
+        if !plan.added.terms.is_empty() {
+            affinity["nodeAffinity"] = json!({REQUIRED: {"nodeSelectorTerms": plan.added.terms}});
         }
         if let Some(node) = &plan.only {
             require(&mut affinity, "matchFields", &[on_node("In", node)]);

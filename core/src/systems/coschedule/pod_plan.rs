@@ -24,8 +24,11 @@ pub(crate) const MOST_AVOIDED: usize = 8;
 /// The most claims of a placeholder.
 const MOST_CLAIMS: usize = 1_024;
 
-/// The most labels and the most tolerations that others have added.
+/// The most labels, tolerations and node terms of a member.
 const MOST_ADDED: usize = 256;
+
+/// The longest text of these.
+const LONGEST_ADDED: usize = 65_536;
 
 /// The longest name of a node or a claim.
 const LONGEST_NAME: usize = 253;
@@ -49,12 +52,13 @@ pub(crate) struct PodPlan {
     /// there. All zero: it cannot, because a quota leaves no room or the node does not release it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Resources>,
-    /// The node requirements that others have added to the pods of its run.
+    /// The node requirements of its members that its run's pod template does not have.
     #[serde(default, skip_serializing_if = "Added::is_empty")]
     pub added: Added,
 }
 
-/// The node requirements that others, such as Kueue, have added to a pod of a run when they released it.
+/// The node requirements of a member beyond those of a pod template: all of a native group's, and what others, such as
+/// Kueue, have added to a pod of a run when they released it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Added {
@@ -62,14 +66,26 @@ pub(crate) struct Added {
     pub labels: BTreeMap<Box<str>, Box<str>>,
     /// The tolerations that come with them.
     pub tolerations: Vec<Value>,
+    /// The terms of its required node affinity, of a native group's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub terms: Vec<Value>,
 }
 
 impl Added {
     /// The requirements of a pod to which nobody has added any.
-    pub(crate) const NONE: Self = Self { labels: BTreeMap::new(), tolerations: Vec::new() };
+    pub(crate) const NONE: Self =
+        Self { labels: BTreeMap::new(), tolerations: Vec::new(), terms: Vec::new() };
 
     fn is_empty(&self) -> bool {
         *self == Self::NONE
+    }
+
+    /// Returns true if an annotation can have them.
+    #[must_use]
+    pub(crate) fn fits(&self) -> bool {
+        let counts = [self.labels.len(), self.tolerations.len(), self.terms.len()];
+        let text = serde_json::to_string(self).unwrap_or_default();
+        counts.iter().all(|count| *count <= MOST_ADDED) && text.len() <= LONGEST_ADDED
     }
 }
 
@@ -113,9 +129,7 @@ impl PodPlan {
                 && room.memory >= 0
                 && room.other.iter().all(|(name, amount)| can_request(name, *amount))
         });
-        let is_added =
-            [added.labels.len(), added.tolerations.len()].iter().all(|count| *count <= MOST_ADDED);
-        if !are_names || claims.len() > MOST_CLAIMS || !is_room || !is_added {
+        if !are_names || claims.len() > MOST_CLAIMS || !is_room || !added.fits() {
             return None;
         }
         avoid.drain(..avoid.len().saturating_sub(MOST_AVOIDED));

@@ -17,7 +17,7 @@ fn blueprint(template: Option<&Value>) -> Blueprint<'_> {
         },
         claims: vec!["a", "b"],
         templates: Vec::new(),
-        template: template.map(Cow::Borrowed),
+        template,
         service_account: None,
         node_selector: &[],
         isolation: None,

@@ -1,6 +1,5 @@
 //! Computes the placeholders that should exist, from the active groups of runs and of pods.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use k8s_openapi::jiff::Timestamp;
@@ -8,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::demand::own_terms;
 use super::reason;
-use crate::kubernetes::REQUIRED;
 use crate::systems::coschedule::claims::Stays;
 use crate::systems::coschedule::family::{self, Signs};
 use crate::systems::coschedule::groups::{
@@ -16,7 +14,7 @@ use crate::systems::coschedule::groups::{
 };
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::pipeline::PipelineTask;
 use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, Template, WorkspaceSource,
@@ -58,7 +56,8 @@ struct Run<'v> {
 #[derive(Clone, Debug)]
 pub(super) struct Desired<'s> {
     pub(super) blueprint: Blueprint<'s>,
-    /// The node requirements that others have added to its members; `None`: they hold all of them, or there is none.
+    /// The node requirements of its members beyond the pod template. `None`: gates of others hold all of them, there is
+    /// no member, or these are too long for an annotation.
     pub(super) added: Option<Added>,
     /// Whether it should be created now if it does not exist.
     pub(super) is_due: bool,
@@ -189,21 +188,17 @@ impl<'v> Sources<'v> {
                 cause: Cause::Native(group),
                 claims,
                 templates: Vec::new(),
-                template: Some(Cow::Owned(template_of(oldest))),
+                template: None,
                 service_account: None,
                 node_selector: &[],
                 isolation: None,
                 keeps_node: ends && self.keeps_nodes(),
             };
+            let oldest = self.find_oldest(&blueprint.name);
+            let added = oldest.map(requirements_of).filter(Added::fits);
             let (run, groups, leaders) = (None, None, Vec::new());
-            self.natives.push(Desired {
-                blueprint,
-                added: None,
-                is_due: true,
-                run,
-                groups,
-                leaders,
-            });
+            let is_due = true;
+            self.natives.push(Desired { blueprint, added, is_due, run, groups, leaders });
         }
     }
 
@@ -267,13 +262,19 @@ impl<'v> Sources<'v> {
                 cause: Cause::Run { owner, group, mode: run.groups.mode },
                 claims,
                 templates,
-                template: run.run.pod_template.as_deref().map(Cow::Borrowed),
+                template: run.run.pod_template.as_deref(),
                 service_account: run.run.service_account.as_deref(),
                 node_selector: &group.node_selector,
                 isolation: group.isolated.then_some(self.policy.coschedule.isolation_scope),
                 keeps_node: self.keeps_nodes(),
             },
-            added: self.find_added(run.run, group, &name),
+            added: self
+                .find_oldest(&name)
+                .map(|oldest| {
+                    let own = run.run.pod_template.as_deref();
+                    added_to(oldest, own, &group.node_selector)
+                })
+                .filter(Added::fits),
             is_due: run.has_started,
             run: Some((run.name, run.run)),
             groups: Some(&run.groups),
@@ -281,33 +282,17 @@ impl<'v> Sources<'v> {
         }
     }
 
-    /// Returns the node requirements that others, such as Kueue, have added to the oldest member that they do not hold;
-    /// of a running one first. `None`: there is no such member.
-    fn find_added(&self, run: &PipelineRun, group: &Group, placeholder: &Name) -> Option<Added> {
-        let own = run.pod_template.as_deref();
-        let is_released = |member: &Member| {
-            !member.finished && !member.identity.deleting && member.other_gate().is_none()
-        };
+    /// Returns the oldest member that gates of others do not hold; a running one first, and one that is being deleted
+    /// last.
+    fn find_oldest(&self, placeholder: &Name) -> Option<&'v MemberDetails> {
+        let is_released = |member: &Member| !member.finished && member.other_gate().is_none();
         let members = self.view.members_of(placeholder);
         let released = members.filter(|(_, member)| is_released(member));
         let (_, oldest) = released.min_by_key(|(name, member)| {
-            (member.place().is_none(), member.identity.created, *name)
+            let Member { identity, .. } = member;
+            (identity.deleting, member.place().is_none(), identity.created, *name)
         })?;
-        let details = oldest.details.as_deref()?;
-        let is_own = |key: &str| {
-            group.node_selector.iter().any(|(of, _)| **of == *key)
-                || own.is_some_and(|own| !own["nodeSelector"][key].is_null())
-        };
-        let selected = details.node_selector.iter().filter(|(key, _)| !is_own(key));
-        let selected = selected.map(|(key, value)| (key.clone(), value.clone()));
-        let labels: BTreeMap<_, _> = selected.collect();
-        if labels.is_empty() {
-            return Some(Added::NONE);
-        }
-        Some(Added {
-            labels,
-            tolerations: details.tolerations.iter().map(|of| json!(of)).collect(),
-        })
+        oldest.details.as_deref()
     }
 
     fn keeps_nodes(&self) -> bool {
@@ -395,15 +380,29 @@ pub(super) fn is_on_one_node(namespace: &str, claim: &str, view: &View) -> bool 
     found.is_some_and(|claim| claim.access_modes.need_one_node() && !claim.is_parked())
 }
 
-/// The node requirements of a pod, as a pod template.
-fn template_of(member: &Member) -> Value {
-    let Some(details) = &member.details else { return Value::Null };
-    let mut template =
-        json!({"nodeSelector": details.node_selector, "tolerations": details.tolerations});
-    if let Some(terms) = own_terms(details) {
-        template["affinity"]["nodeAffinity"] = json!({
-            REQUIRED: {"nodeSelectorTerms": terms},
-        });
+/// Returns the node requirements that others, such as Kueue, have added to a member of a run with this pod template and
+/// to a group with this node selector.
+fn added_to(
+    member: &MemberDetails,
+    template: Option<&Value>,
+    selector: &[(Box<str>, Box<str>)],
+) -> Added {
+    let is_own = |key: &str| {
+        selector.iter().any(|(of, _)| **of == *key)
+            || template.is_some_and(|own| !own["nodeSelector"][key].is_null())
+    };
+    let mut added = requirements_of(member);
+    added.terms.clear();
+    added.labels.retain(|key, _| !is_own(key));
+    if added.labels.is_empty() { Added::NONE } else { added }
+}
+
+/// Returns the node requirements of a pod.
+fn requirements_of(member: &MemberDetails) -> Added {
+    let terms = own_terms(member).unwrap_or_default();
+    Added {
+        labels: member.node_selector.clone(),
+        tolerations: member.tolerations.iter().map(|of| json!(of)).collect(),
+        terms: terms.iter().map(|of| json!(of)).collect(),
     }
-    template
 }

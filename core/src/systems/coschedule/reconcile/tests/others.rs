@@ -96,6 +96,21 @@ fn a_placeholder_without_a_node_follows_what_others_add() {
     world.settle(SOON).expect("run:n2 b:n2");
 }
 
+/// It kept the selector, the tolerations and the terms of a pod that was gone.
+#[test]
+fn the_placeholder_of_a_native_group_follows_its_members() {
+    let mut world = pools();
+    world.native("a", "g");
+    world.change("Pod", "a", json!({"spec": {"nodeSelector": {"pool": "three"}}}));
+    world.settle(LONG).expect("g: a:").remove("Pod", "a").native("b", "g");
+    let two = json!([{"key": "pool", "operator": "In", "values": ["two"]}]);
+    let terms = json!({REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": two}]}});
+    let tolerations = json!([{"key": "pool", "operator": "Exists"}]);
+    let spec = json!({"affinity": {"nodeAffinity": terms}, "tolerations": tolerations});
+    world.change("Pod", "b", json!({"spec": spec}));
+    world.settle(SOON).expect("g:n2 b:n2");
+}
+
 #[test]
 fn a_group_that_gates_of_others_hold_delays_no_other() {
     let mut world = pools();
