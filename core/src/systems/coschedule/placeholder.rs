@@ -1,5 +1,5 @@
 //! Writes the placeholder of a group: a StatefulSet with one pod that mounts the group's claims and that
-//! the group's members follow. The document depends only on the [`Blueprint`] and the [`PodPlan`].
+//! the group's members follow. The document depends only on [`Desired`] and the [`PodPlan`].
 //!
 //! The same fields are copied from a run's pod template as by Tekton's own affinity assistant.
 //! Differences from that: an update waits until the pod is deleted (`OnDelete`), because a rolling update
@@ -13,28 +13,29 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use serde_json::{Value, json};
 
-use super::groups::Group;
+use super::groups::{Group, Groups, Leader};
 use super::keys::{
     COMPONENT, COMPONENT_VALUE, GROUP, INSTANCE, MEMBER, MODE, PLACEHOLDER, PLAN, RECORD,
     SERVED_GROUP, SERVED_RUN,
 };
+use super::kinds::pipeline_run::PipelineRun;
 use super::mode;
 use super::pod_plan::{Added, PodPlan};
 use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::names::is_label_name;
 use crate::systems::coschedule::policy::{
-    CoscheduleMode, IsolationScope, Placeholder as PlaceholderPolicy, Requests,
+    IsolationScope, Placeholder as PlaceholderPolicy, Requests,
 };
 use crate::systems::pause::{self, KEEPS_NODE};
-use crate::view::{Name, Owner, Resources};
+use crate::view::{Name, Resources};
 
 /// The fields of a pod template that are copied to the placeholder.
 const COPIED: [&str; 5] =
     ["tolerations", "imagePullSecrets", "priorityClassName", "nodeSelector", "securityContext"];
 
-/// The parts of a placeholder that do not change while it exists.
+/// A placeholder that should exist. Its StatefulSet is written from this and the plan.
 #[derive(Clone, Debug)]
-pub(crate) struct Blueprint<'v> {
+pub(crate) struct Desired<'v> {
     pub name: Name,
     /// The group that it is for.
     pub cause: Cause<'v>,
@@ -42,38 +43,57 @@ pub(crate) struct Blueprint<'v> {
     pub claims: Vec<&'v str>,
     /// The claims that its StatefulSet creates: the name of the run's claim, and Tekton's template.
     pub templates: Vec<(String, &'v Value)>,
-    /// The pod template of the run.
-    pub template: Option<&'v Value>,
-    pub service_account: Option<&'v str>,
-    /// The node selector; empty: that of the template.
-    pub node_selector: &'v [(Box<str>, Box<str>)],
     /// The placeholders that may not be on its node: those of the namespace, or of the cluster.
     pub isolation: Option<IsolationScope>,
-    /// Whether autoscalers leave the node of its pod alone at first.
+    /// True if autoscalers leave the node of its pod alone at first.
     pub keeps_node: bool,
+    /// The node requirements of its members beyond the pod template. `None`: gates of others hold all of them, there is
+    /// no member, or these are too long for an annotation.
+    pub added: Option<Added>,
+    /// The earlier groups that use its claims, the earliest first.
+    pub leaders: Vec<Leader>,
 }
 
 /// The group that a placeholder is for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause<'v> {
     /// A group of a PipelineRun, which owns it.
-    Run {
-        owner: Owner,
-        /// The group.
-        group: &'v Group,
-        /// The effective mode of the run.
-        mode: CoscheduleMode,
-    },
+    Run(&'v Run<'v>, &'v Group),
     /// A native group.
     Native(&'v str),
 }
 
-impl Blueprint<'_> {
+/// An active root run.
+#[derive(Debug)]
+pub(crate) struct Run<'v> {
+    pub name: &'v Name,
+    pub run: &'v PipelineRun,
+    pub groups: Groups,
+    /// True if it has a TaskRun.
+    pub has_started: bool,
+}
+
+impl<'v> Desired<'v> {
+    /// Returns the run whose group it is for.
+    #[must_use]
+    pub(crate) fn run(&self) -> Option<&'v Run<'v>> {
+        match self.cause {
+            Cause::Run(run, _) => Some(run),
+            Cause::Native(_) => None,
+        }
+    }
+
+    /// Returns the pod template of its run.
+    fn template(&self) -> Option<&'v Value> {
+        self.run()?.run.pod_template.as_deref()
+    }
+
     /// The plan of a new placeholder, which must be on the node `only`, if given, and reserves this room.
     #[must_use]
     pub(crate) fn first_plan(&self, only: Option<Box<str>>, room: Option<Resources>) -> PodPlan {
         let claims = self.claims.iter().map(|claim| (*claim).into()).collect();
-        PodPlan { only, held: self.can_be_held(), claims, room, ..PodPlan::default() }
+        let (held, added) = (self.can_be_held(), self.added.clone().unwrap_or_default());
+        PodPlan { only, held, claims, room, added, ..PodPlan::default() }
     }
 
     /// The StatefulSet with a pod template of this plan.
@@ -84,7 +104,7 @@ impl Blueprint<'_> {
         let mut labels = selector.clone();
         labels[PLACEHOLDER] = json!(name);
         let (key, served) = match &self.cause {
-            Cause::Run { owner, .. } => (SERVED_RUN, &*owner.name),
+            Cause::Run(run, _) => (SERVED_RUN, &*run.name.name),
             Cause::Native(group) => (SERVED_GROUP, *group),
         };
         // The name of a run can be longer than a label's value.
@@ -95,10 +115,10 @@ impl Blueprint<'_> {
         pod_labels[MEMBER] = json!(name);
         let mut metadata = json!({"name": name, "namespace": namespace, "labels": labels});
         match &self.cause {
-            Cause::Run { owner, group, mode } => {
-                metadata["annotations"] =
-                    json!({MODE: mode::word(*mode), RECORD: group.record().text()});
-                let mut owner = reference(owner);
+            Cause::Run(run, group) => {
+                let mode = mode::word(run.groups.mode);
+                metadata["annotations"] = json!({MODE: mode, RECORD: group.record().text()});
+                let mut owner = reference(run);
                 // It must not delay the deletion of its run.
                 owner["blockOwnerDeletion"] = json!(false);
                 owner["controller"] = json!(true);
@@ -138,7 +158,7 @@ impl Blueprint<'_> {
             "terminationGracePeriodSeconds": 1,
         });
         for key in COPIED {
-            let own = self.template.and_then(|template| template.get(key));
+            let own = self.template().and_then(|template| template.get(key));
             own.filter(|own| !own.is_null()).into_iter().for_each(|own| pod[key] = own.clone());
         }
         if !plan.added.tolerations.is_empty() {
@@ -147,13 +167,15 @@ impl Blueprint<'_> {
         if !policy.priority_class_name.is_empty() && pod["priorityClassName"].is_null() {
             pod["priorityClassName"] = json!(policy.priority_class_name);
         }
-        if !self.node_selector.is_empty() {
-            let labels = self.node_selector.iter();
-            let labels: BTreeMap<_, _> = labels.map(|(key, value)| (key, value)).collect();
-            pod["nodeSelector"] = json!(labels);
-        }
-        if let Some(account) = self.service_account {
-            pod["serviceAccountName"] = json!(account);
+        if let Cause::Run(run, group) = self.cause {
+            if !group.node_selector.is_empty() {
+                let labels = group.node_selector.iter();
+                let labels: BTreeMap<_, _> = labels.map(|(key, value)| (key, value)).collect();
+                pod["nodeSelector"] = json!(labels);
+            }
+            if let Some(account) = &run.run.service_account {
+                pod["serviceAccountName"] = json!(account);
+            }
         }
         let system = plan.added.labels.get("kubernetes.io/os").map(AsRef::as_ref);
         let system = system.or(pod["nodeSelector"]["kubernetes.io/os"].as_str());
@@ -171,7 +193,7 @@ impl Blueprint<'_> {
     /// The tolerations of the template, and those of the plan.
     #[must_use]
     pub(crate) fn tolerations(&self, plan: &PodPlan) -> Value {
-        let own = self.template.and_then(|template| template["tolerations"].as_array());
+        let own = self.template().and_then(|template| template["tolerations"].as_array());
         let mut tolerations = own.cloned().unwrap_or_default();
         let added = plan.added.tolerations.iter().filter(|added| !tolerations.contains(added));
         let added: Vec<Value> = added.cloned().collect();
@@ -186,12 +208,12 @@ impl Blueprint<'_> {
                 ["labels", "annotations"].map(|key| map(key).unwrap_or_default());
             labels.insert(PLACEHOLDER.to_owned(), json!(*self.name.name));
             let mut metadata = json!({"name": super::keys::template(claim), "labels": labels});
-            if let Cause::Run { owner, mode, .. } = &self.cause {
+            if let Some(run) = self.run() {
                 // Without `blockOwnerDeletion`: the StatefulSet controller may not set it.
-                metadata["ownerReferences"] = json!([reference(owner)]);
+                metadata["ownerReferences"] = json!([reference(run)]);
                 // The mode decides whether the claim is deleted when the run has ended. By then the
                 // placeholder does not exist, and the effective mode may have changed.
-                annotations.insert(MODE.to_owned(), json!(mode::word(*mode)));
+                annotations.insert(MODE.to_owned(), json!(mode::word(run.groups.mode)));
             }
             metadata["annotations"] = json!(annotations);
             json!({"metadata": metadata, "spec": template["spec"]})
@@ -202,7 +224,7 @@ impl Blueprint<'_> {
     /// The required node terms of the template, or those of its members. `None` without valid ones.
     #[must_use]
     pub(crate) fn node_terms(&self, added: &Added) -> Option<Vec<NodeSelectorTerm>> {
-        let terms = match self.template {
+        let terms = match self.template() {
             Some(own) => {
                 own["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"].as_array()?
             }
@@ -217,14 +239,15 @@ impl Blueprint<'_> {
     /// all of its required terms itself. Members of such a run require the placeholder's node by name.
     #[must_use]
     pub(crate) fn can_be_held(&self) -> bool {
-        let affinity = self.template.map(|template| &template["affinity"]["podAffinity"][REQUIRED]);
+        let affinity =
+            self.template().map(|template| &template["affinity"]["podAffinity"][REQUIRED]);
         affinity.is_none_or(|own| own.is_null() || own.as_array().is_some_and(Vec::is_empty))
     }
 
     /// The affinity: the terms of the template, then those of the plan.
     #[must_use]
     pub(crate) fn affinity(&self, plan: &PodPlan) -> Value {
-        let own = self.template.map(|template| &template["affinity"]);
+        let own = self.template().map(|template| &template["affinity"]);
         let own = own.filter(|affinity| affinity.is_object());
         let mut affinity = own.cloned().unwrap_or_else(|| json!({}));
         // No preference for nodes without others: an autoscaler would make a node for each placeholder. What
@@ -331,8 +354,9 @@ fn on_node(operator: &str, node: &str) -> Value {
     json!({"key": "metadata.name", "operator": operator, "values": [node]})
 }
 
-fn reference(owner: &Owner) -> Value {
-    json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": owner.name, "uid": owner.uid})
+fn reference(Run { name, run, .. }: &Run<'_>) -> Value {
+    let uid = &run.identity.uid;
+    json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": *name.name, "uid": uid})
 }
 
 /// The volumes of these claims.

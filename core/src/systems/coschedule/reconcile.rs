@@ -32,14 +32,14 @@ use super::groups::{Leader, Leaders};
 use crate::policy::Period;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
-use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::plan::{Action, Plan, Refusal, Target, Write};
 use crate::systems::policy::Policy;
 use crate::view::resource::STATEFUL_SET;
 use crate::view::{Name, View};
 use carry_out::{PlanBuilder, target_of_run, with_task_runs};
 pub(crate) use demand::joining;
-use desired::{Desired, Sources};
+use desired::Sources;
 use gc::Fate;
 use next::Decision;
 pub(crate) use next::{Next, Step, Trouble};
@@ -94,7 +94,7 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     // First, because each pod gets only one action.
     builder.release_from_parked(&desired);
     // Then, because others have to act on a new placeholder: meanwhile gates are removed.
-    let missing = |desired: &&Desired<'_>| view.placeholder(&desired.blueprint.name).is_none();
+    let missing = |desired: &&Desired<'_>| view.placeholder(&desired.name).is_none();
     for desired in desired.values().filter(missing) {
         builder.create(desired);
     }
@@ -103,9 +103,8 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     for (name, placeholder) in placeholders {
         let desired = desired.get(name);
         match gc::fate(name, placeholder, desired.is_some(), &facts) {
-            Fate::Needed(run) => {
-                let state = State::new(name, placeholder, run, desired, view);
-                if let Some(state) = state {
+            Fate::Needed => {
+                if let Some(state) = State::new(name, placeholder, desired, view) {
                     builder.carry_out(&state, next::decide(&state, &facts));
                 }
             }
@@ -148,10 +147,10 @@ pub(crate) fn explain(
             ..Explained::default()
         });
     };
-    let Fate::Needed(run) = gc::fate(placeholder, known, desired.is_some(), &facts) else {
+    let Fate::Needed = gc::fate(placeholder, known, desired.is_some(), &facts) else {
         return None;
     };
-    let state = State::new(placeholder, known, run, desired, view)?;
+    let state = State::new(placeholder, known, desired, view)?;
     let Decision { next, members, waits, .. } = next::decide(&state, &facts);
     Some(Explained {
         creates: false,
@@ -192,23 +191,22 @@ pub(crate) struct Explained {
 impl PlanBuilder<'_, '_> {
     /// Creates a placeholder, once its run has started.
     fn create(&mut self, desired: &Desired<'_>) {
-        let Desired { blueprint, run, .. } = desired;
-        let members = self.view().members_of(&blueprint.name);
+        let run = desired.run().map(|of| (of.name, of.run));
+        let members = self.view().members_of(&desired.name);
         let waits = |member: &Member| !member.finished && member.node.is_none();
         let waiting: Vec<_> = members.filter(|(_, member)| waits(member)).collect();
         let only = match self.facts.first_node(desired) {
             Ok(Some(only)) => only,
             Ok(None) => return,
-            Err(why) => return self.report_waiting(*run, &waiting, &why),
+            Err(why) => return self.report_waiting(run, &waiting, &why),
         };
         let room = match only {
             Some(_) => None,
             None => next::needed_room(desired, &waiting, self.facts),
         };
-        let added = desired.added.clone().unwrap_or_default();
-        let plan = PodPlan { added, ..blueprint.first_plan(only, room) };
-        let document = blueprint.document(&plan, &self.facts.policy.coschedule.placeholder);
-        let (instead, is_needed) = self.let_in(blueprint, &waiting, plan.only.as_deref());
+        let plan = desired.first_plan(only, room);
+        let document = desired.document(&plan, &self.facts.policy.coschedule.placeholder);
+        let (instead, is_needed) = self.let_in(desired, &waiting, plan.only.as_deref());
         let but = match is_needed {
             true => {
                 ", but for those that mount a claim which it would make, or have their own label app.kubernetes.io/component or app.kubernetes.io/instance"
@@ -219,12 +217,12 @@ impl PlanBuilder<'_, '_> {
             reason: reason::PLACEHOLDER_NOT_MADE,
             note: format!(
                 "StatefulSet {}, the placeholder of the group, cannot be created: no node is kept for the group, and its pods run beside each other without it{but}; the API server says",
-                blueprint.name.name
+                desired.name.name
             ),
-            waiting: target_of_run(*run).into_iter().chain(with_task_runs(&waiting)).collect(),
+            waiting: target_of_run(run).into_iter().chain(with_task_runs(&waiting)).collect(),
             instead,
         };
-        let target = Target::new(STATEFUL_SET, &blueprint.name, "");
+        let target = Target::new(STATEFUL_SET, &desired.name, "");
         self.act(Action::new(target, Write::Create(document), Vec::new()).with_refusal(refusal));
     }
 }

@@ -1,35 +1,50 @@
 use std::sync::LazyLock;
 
 use super::*;
+use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::policy::Policy;
+use crate::view::Identity;
 
 static NAME: LazyLock<Name> = LazyLock::new(|| Name::new("ns", "affinity-assistant-0123456789"));
 
-fn blueprint(template: Option<&Value>) -> Blueprint<'_> {
-    static GROUP_OF_RUN: LazyLock<Group> =
-        LazyLock::new(|| Group { key: "source".into(), ..Group::default() });
-    Blueprint {
+fn desired_by(run: PipelineRun, group: Group) -> Desired<'static> {
+    static RUN: LazyLock<Name> = LazyLock::new(|| Name::new("ns", "run"));
+    let mut groups = Groups::default();
+    groups.mode = CoscheduleMode::Workspaces;
+    groups.groups = vec![group];
+    let run = Box::leak(Box::new(run));
+    let run = Box::leak(Box::new(Run { name: &RUN, run, groups, has_started: true }));
+    Desired {
         name: NAME.clone(),
-        cause: Cause::Run {
-            owner: Owner { name: "run".into(), uid: "uid-run".into() },
-            group: &GROUP_OF_RUN,
-            mode: CoscheduleMode::Workspaces,
-        },
+        cause: Cause::Run(run, &run.groups.groups[0]),
         claims: vec!["a", "b"],
         templates: Vec::new(),
-        template,
-        service_account: None,
-        node_selector: &[],
         isolation: None,
         keeps_node: true,
+        added: None,
+        leaders: Vec::new(),
     }
 }
 
-fn document(blueprint: &Blueprint<'_>) -> Value {
+fn run(template: Option<&Value>) -> PipelineRun {
+    let identity = Identity { uid: "uid-run".into(), ..Identity::default() };
+    let pod_template = template.cloned().map(Box::new);
+    PipelineRun { identity, pod_template, ..PipelineRun::default() }
+}
+
+fn group() -> Group {
+    Group { key: "source".into(), ..Group::default() }
+}
+
+fn desired(template: Option<&Value>) -> Desired<'static> {
+    desired_by(run(template), group())
+}
+
+fn document(desired: &Desired<'_>) -> Value {
     let mut policy = Policy::default().coschedule.placeholder;
     policy.image = "stowplan:1".to_owned();
     policy.priority_class_name = "placeholders".to_owned();
-    blueprint.document(&blueprint.first_plan(None, None), &policy)
+    desired.document(&desired.first_plan(None, None), &policy)
 }
 
 /// The pod template's spec as the API server stores it, without unknown fields.
@@ -42,7 +57,7 @@ fn pod(document: &Value) -> Value {
 #[test]
 fn the_document_without_a_template() {
     let expected: Value = serde_saphyr::from_str(include_str!("tests/document.yaml")).unwrap();
-    assert_eq!(document(&blueprint(None)), expected);
+    assert_eq!(document(&desired(None)), expected);
 }
 
 /// The hold to members is required, unless the plan drops it, or the template has required pod affinity,
@@ -65,7 +80,7 @@ fn affinity_to_members_is_required_or_preferred() {
         (with(json!(null), json!(null)), true, 1, 0),
     ] {
         let plan = PodPlan { held, ..PodPlan::default() };
-        let affinity = blueprint(template.as_ref()).affinity(&plan);
+        let affinity = desired(template.as_ref()).affinity(&plan);
         let toward = &affinity["podAffinity"];
         let count = |list: &str| toward[list].as_array().map_or(0, Vec::len);
         assert_eq!((count(REQUIRED), count(PREFERRED)), (required, preferred), "{toward}");
@@ -84,11 +99,10 @@ fn the_templates_affinity_is_kept_and_comes_first() {
         "nodeAffinity": node,
         "podAntiAffinity": {PREFERRED: [preferred], REQUIRED: [required]},
     }});
-    let affinity = blueprint(Some(&template)).affinity(&PodPlan::default());
+    let affinity = desired(Some(&template)).affinity(&PodPlan::default());
     assert_eq!(affinity["nodeAffinity"], node);
     assert_eq!(affinity["podAntiAffinity"], template["affinity"]["podAntiAffinity"]);
-    let isolated =
-        Blueprint { isolation: Some(IsolationScope::Cluster), ..blueprint(Some(&template)) };
+    let isolated = Desired { isolation: Some(IsolationScope::Cluster), ..desired(Some(&template)) };
     let list = isolated.affinity(&PodPlan::default())["podAntiAffinity"][REQUIRED].take();
     assert_eq!((list.as_array().unwrap().len(), &list[0]), (2, &required));
 }
@@ -108,19 +122,22 @@ fn the_same_template_fields_are_copied_as_by_tekton() {
         "topologySpreadConstraints": [], "hostNetwork": true,
     });
     json_patch::merge(&mut template, &copied);
-    let mut expected = pod(&document(&blueprint(None)));
+    let mut expected = pod(&document(&desired(None)));
     json_patch::merge(&mut expected, &copied);
     expected["serviceAccountName"] = json!("bot");
     // The user of the container is the run's own.
     expected["containers"][0]["securityContext"].as_object_mut().unwrap().remove("runAsUser");
-    let of_template = Blueprint { service_account: Some("bot"), ..blueprint(Some(&template)) };
+    let of_template = {
+        let run = PipelineRun { service_account: Some("bot".into()), ..run(Some(&template)) };
+        desired_by(run, group())
+    };
     assert_eq!(pod(&document(&of_template)), expected);
 }
 
 #[test]
 fn the_security_context_depends_on_operating_system_and_user() {
     let context = |template: &Value| {
-        pod(&document(&blueprint(Some(template))))["containers"][0]["securityContext"].clone()
+        pod(&document(&desired(Some(template))))["containers"][0]["securityContext"].clone()
     };
     let windows = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
     assert_eq!(context(&windows), json!({"runAsNonRoot": true}));
@@ -131,16 +148,16 @@ fn the_security_context_depends_on_operating_system_and_user() {
 #[test]
 fn the_groups_node_selector_replaces_that_of_the_template() {
     let template = json!({"nodeSelector": {"disk": "ssd"}});
-    let labels = [("arch".into(), "arm64".into())];
-    let blueprint = Blueprint { node_selector: &labels, ..blueprint(Some(&template)) };
-    assert_eq!(pod(&document(&blueprint))["nodeSelector"], json!({"arch": "arm64"}));
+    let node_selector = [("arch".into(), "arm64".into())].into();
+    let desired = desired_by(run(Some(&template)), Group { node_selector, ..group() });
+    assert_eq!(pod(&document(&desired))["nodeSelector"], json!({"arch": "arm64"}));
 }
 
 #[test]
 fn the_node_of_a_plan_is_added_to_every_term() {
     let terms = |template: Option<&Value>, only: Option<&str>| {
         let plan = PodPlan { only: only.map(Into::into), ..PodPlan::default() };
-        blueprint(template).affinity(&plan)["nodeAffinity"][REQUIRED]["nodeSelectorTerms"].clone()
+        desired(template).affinity(&plan)["nodeAffinity"][REQUIRED]["nodeSelectorTerms"].clone()
     };
     assert_eq!(terms(None, None), Value::Null);
     let here = on_node("In", "n1");
@@ -167,7 +184,7 @@ fn nodes_that_it_left_are_avoided_by_a_preference() {
     let plan = PodPlan { avoid: vec!["n1".into(), "n2".into()], ..PodPlan::default() };
     let others = json!([on_node("NotIn", "n1"), on_node("NotIn", "n2")]);
     assert_eq!(
-        blueprint(Some(&template)).affinity(&plan)["nodeAffinity"],
+        desired(Some(&template)).affinity(&plan)["nodeAffinity"],
         json!({PREFERRED: [own, {"weight": 100, "preference": {"matchFields": others}}]})
     );
 }
@@ -183,9 +200,9 @@ fn a_template_of_any_shape_makes_an_object() {
         json!({"affinity": {"podAntiAffinity": [], "nodeAffinity": 7}, "nodeSelector": "x"}),
         json!({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [null, 7]}}}}),
     ] {
-        let blueprint = blueprint(Some(&template));
-        let plan = blueprint.first_plan(Some("n1".into()), None);
-        let document = blueprint.document(&plan, &Policy::default().coschedule.placeholder);
+        let desired = desired(Some(&template));
+        let plan = desired.first_plan(Some("n1".into()), None);
+        let document = desired.document(&plan, &Policy::default().coschedule.placeholder);
         assert_eq!(document["spec"]["replicas"], 1, "{template}");
     }
 }
@@ -197,7 +214,7 @@ fn claims_from_templates_are_owned_by_the_run_and_mounted() {
         "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"},
     });
     let templates = vec![("src-0123456789".to_owned(), &template), ("x".repeat(75), &template)];
-    let document = document(&Blueprint { claims: vec!["a"], templates, ..blueprint(None) });
+    let document = document(&Desired { claims: vec!["a"], templates, ..desired(None) });
     let made = &document["spec"]["volumeClaimTemplates"];
     let expected = json!({
         "metadata": {

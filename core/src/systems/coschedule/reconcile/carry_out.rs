@@ -299,7 +299,7 @@ fn template(state: &State<'_>, plan: &PodPlan, requests: &Requests) -> Vec<Patch
     const TEMPLATE: [&str; 2] = ["spec", "template"];
     let at = |path: &[&str], value: serde_json::Value| add(&[&TEMPLATE[..], path].concat(), value);
     let templates = &state.placeholder.templates;
-    let affinity = state.desired.map(|desired| desired.blueprint.affinity(plan));
+    let affinity = state.desired.map(|desired| desired.affinity(plan));
     let mut operations = vec![
         // Its selector requires that it has labels.
         at(&["metadata", "labels", MEMBER], json!(*state.name.name)),
@@ -314,7 +314,7 @@ fn template(state: &State<'_>, plan: &PodPlan, requests: &Requests) -> Vec<Patch
     operations.extend(affinity.map(|affinity| at(&["spec", "affinity"], affinity)));
     let is_other = plan.added.tolerations != state.plan().added.tolerations;
     let tolerations = state.desired.filter(|_| is_other);
-    let tolerations = tolerations.map(|desired| desired.blueprint.tolerations(plan));
+    let tolerations = tolerations.map(|desired| desired.tolerations(plan));
     operations.extend(tolerations.map(|tolerations| at(&["spec", "tolerations"], tolerations)));
     operations
 }

@@ -30,7 +30,7 @@ impl<'v> Demand<'v> {
         let mounted: Vec<Name> = placeholder.mounted(name).collect();
         // Its members get the room that it reserves.
         let room = state.plan().room.clone().unwrap_or_default();
-        let terms = state.desired.and_then(|desired| desired.blueprint.node_terms(added));
+        let terms = state.desired.and_then(|desired| desired.node_terms(added));
         let group = Group {
             placeholder: PodNeeds {
                 node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),

@@ -9,9 +9,7 @@ use super::demand::own_terms;
 use super::reason;
 use crate::systems::coschedule::claims::Stays;
 use crate::systems::coschedule::family::{self, Signs};
-use crate::systems::coschedule::groups::{
-    self, Group, GroupClaim, Groups, Leader, Leaders, LiveGroup,
-};
+use crate::systems::coschedule::groups::{self, Group, GroupClaim, Groups, Leaders, LiveGroup};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
@@ -19,7 +17,7 @@ use crate::systems::coschedule::kinds::pipeline::PipelineTask;
 use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, Template, WorkspaceSource,
 };
-use crate::systems::coschedule::placeholder::{Blueprint, Cause};
+use crate::systems::coschedule::placeholder::{Cause, Desired, Run};
 use crate::systems::coschedule::pod_plan::Added;
 use crate::systems::coschedule::pod_plan::can_request;
 use crate::systems::coschedule::policy::{Reserve, Volumes};
@@ -27,7 +25,7 @@ use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::{Event, Target};
 use crate::systems::policy::Policy;
-use crate::view::{Name, Owner, Resources, View};
+use crate::view::{Name, Resources, View};
 
 /// The active runs and native groups.
 #[derive(Debug)]
@@ -40,32 +38,6 @@ pub(super) struct Sources<'v> {
     pub(super) leaders: Leaders,
     /// The events about runs.
     pub(super) events: Vec<(Target, Event)>,
-}
-
-/// An active root run.
-#[derive(Debug)]
-struct Run<'v> {
-    name: &'v Name,
-    run: &'v PipelineRun,
-    groups: Groups,
-    /// Whether it has a TaskRun.
-    has_started: bool,
-}
-
-/// A placeholder that should exist.
-#[derive(Clone, Debug)]
-pub(super) struct Desired<'s> {
-    pub(super) blueprint: Blueprint<'s>,
-    /// The node requirements of its members beyond the pod template. `None`: gates of others hold all of them, there is
-    /// no member, or these are too long for an annotation.
-    pub(super) added: Option<Added>,
-    /// Whether it should be created now if it does not exist.
-    pub(super) is_due: bool,
-    pub(super) run: Option<(&'s Name, &'s PipelineRun)>,
-    /// The groups of its run.
-    pub(super) groups: Option<&'s Groups>,
-    /// The earlier groups that use its claims, the earliest first.
-    pub(super) leaders: Vec<Leader>,
 }
 
 impl<'v> Sources<'v> {
@@ -183,22 +155,17 @@ impl<'v> Sources<'v> {
                 let claims = claims.iter().map(|claim| (*claim).into()).collect();
                 live.push(LiveGroup::native(&name, group, claims, since));
             }
-            let blueprint = Blueprint {
+            let oldest = self.find_oldest(&name);
+            self.natives.push(Desired {
+                added: oldest.map(requirements_of).filter(Added::fits),
                 name,
                 cause: Cause::Native(group),
                 claims,
                 templates: Vec::new(),
-                template: None,
-                service_account: None,
-                node_selector: &[],
                 isolation: None,
                 keeps_node: ends && self.keeps_nodes(),
-            };
-            let oldest = self.find_oldest(&blueprint.name);
-            let added = oldest.map(requirements_of).filter(Added::fits);
-            let (run, groups, leaders) = (None, None, Vec::new());
-            let is_due = true;
-            self.natives.push(Desired { blueprint, added, is_due, run, groups, leaders });
+                leaders: Vec::new(),
+            });
         }
     }
 
@@ -209,10 +176,10 @@ impl<'v> Sources<'v> {
             groups.map(move |group| self.of_group(run, group))
         });
         let natives = self.natives.iter().map(|native| {
-            let Blueprint { name, claims, .. } = &native.blueprint;
-            Desired { leaders: self.leaders.of_native(name, claims), ..native.clone() }
+            let leaders = self.leaders.of_native(&native.name, &native.claims);
+            Desired { leaders, ..native.clone() }
         });
-        of_runs.chain(natives).map(|desired| (desired.blueprint.name.clone(), desired)).collect()
+        of_runs.chain(natives).map(|desired| (desired.name.clone(), desired)).collect()
     }
 
     fn of_group<'s>(&'s self, run: &'s Run<'v>, group: &'s Group) -> Desired<'s> {
@@ -255,29 +222,18 @@ impl<'v> Sources<'v> {
                 None => claims.push(&*claim.name),
             }
         }
-        let owner = Owner { name: (*run.name.name).into(), uid: run.run.identity.uid.clone() };
+        let added = self.find_oldest(&name).map(|oldest| {
+            let own = run.run.pod_template.as_deref();
+            added_to(oldest, own, &group.node_selector)
+        });
         Desired {
-            blueprint: Blueprint {
-                name: name.clone(),
-                cause: Cause::Run { owner, group, mode: run.groups.mode },
-                claims,
-                templates,
-                template: run.run.pod_template.as_deref(),
-                service_account: run.run.service_account.as_deref(),
-                node_selector: &group.node_selector,
-                isolation: group.isolated.then_some(self.policy.coschedule.isolation_scope),
-                keeps_node: self.keeps_nodes(),
-            },
-            added: self
-                .find_oldest(&name)
-                .map(|oldest| {
-                    let own = run.run.pod_template.as_deref();
-                    added_to(oldest, own, &group.node_selector)
-                })
-                .filter(Added::fits),
-            is_due: run.has_started,
-            run: Some((run.name, run.run)),
-            groups: Some(&run.groups),
+            name,
+            cause: Cause::Run(run, group),
+            claims,
+            templates,
+            isolation: group.isolated.then_some(self.policy.coschedule.isolation_scope),
+            keeps_node: self.keeps_nodes(),
+            added: added.filter(Added::fits),
             leaders: self.leaders.of_group(run.name, run.run, group),
         }
     }
@@ -306,9 +262,9 @@ impl Desired<'_> {
     /// not known, nor what tasks request that only Tekton can find.
     pub(super) fn room_to_come(&self, reserve: Reserve, view: &View) -> Resources {
         let none = Resources::default();
-        let Cause::Run { group, .. } = &self.blueprint.cause else { return none };
-        let (Some((name, run)), Some(names)) = (self.run, &group.tasks) else { return none };
-        let namespace = &name.namespace;
+        let Cause::Run(Run { run, .. }, group) = self.cause else { return none };
+        let Some(names) = &group.tasks else { return none };
+        let namespace = &self.name.namespace;
         let pipeline = match &run.pipeline {
             PipelineSource::Inline(pipeline) => Some(pipeline),
             PipelineSource::Named(of) => {
@@ -316,7 +272,7 @@ impl Desired<'_> {
             }
             PipelineSource::Resolver | PipelineSource::Absent => None,
         };
-        let bound = view.members_of(&self.blueprint.name).filter_map(|(_, member)| {
+        let bound = view.members_of(&self.name).filter_map(|(_, member)| {
             let task_run = member.task_run.as_ref()?;
             (member.finished || member.place().is_some()).then_some(&*task_run.uid)
         });

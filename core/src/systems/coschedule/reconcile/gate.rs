@@ -13,13 +13,12 @@ use json_patch::PatchOperation;
 use serde_json::json;
 
 use super::carry_out::PlanBuilder;
-use super::desired::Desired;
 use super::reason;
 use super::state::is_open;
 use crate::systems::coschedule::keys::{COMPONENT, COMPONENT_VALUE, GATE, INSTANCE, provisioned};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
-use crate::systems::coschedule::placeholder::Blueprint;
+use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::plan::operation::{add, remove_gate, require_nodes, test_uid};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::view::Name;
@@ -31,14 +30,14 @@ impl PlanBuilder<'_, '_> {
     /// scheduler likes, the others beside it: by their pod affinity, or else by the node's name.
     pub(super) fn let_in(
         &self,
-        blueprint: &Blueprint<'_>,
+        desired: &Desired<'_>,
         waiting: &[(&Name, &Member)],
         only: Option<&str>,
     ) -> (Vec<Action>, bool) {
-        let (view, own) = (self.view(), &*blueprint.name.name);
-        let made = blueprint.templates.iter().map(|(claim, _)| provisioned(claim, own));
+        let (view, own) = (self.view(), &*desired.name.name);
+        let made = desired.templates.iter().map(|(claim, _)| provisioned(claim, own));
         let made: HashSet<String> = made.collect();
-        let running = view.members_of(&blueprint.name).filter_map(|(_, member)| member.place());
+        let running = view.members_of(&desired.name).filter_map(|(_, member)| member.place());
         let beside = running.min();
         let waiting = waiting.iter();
         let waiting = waiting.filter_map(|(name, of)| Some((*name, *of, of.details.as_deref()?)));

@@ -20,11 +20,11 @@ use crate::systems::plan::operation::{remove, test, test_uid};
 use crate::view::Name;
 use crate::view::resource::STATEFUL_SET;
 
-/// Whether a placeholder is kept.
+/// Says if a placeholder is kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fate<'v> {
-    /// It is needed, by this run or by a native group.
-    Needed(Option<(&'v Name, &'v PipelineRun)>),
+pub(super) enum Fate {
+    /// It is needed, by its run or by a native group.
+    Needed,
     /// It is not changed. It is checked again at this time, if any.
     Untouched(Option<Timestamp>),
     /// Its native group has no members, which is recorded with the time.
@@ -34,12 +34,12 @@ pub(super) enum Fate<'v> {
 }
 
 /// Decides whether a placeholder is kept. `is_desired`: an active group needs it.
-pub(super) fn fate<'v>(
+pub(super) fn fate(
     name: &Name,
     placeholder: &Placeholder,
     is_desired: bool,
-    facts: &Facts<'v>,
-) -> Fate<'v> {
+    facts: &Facts<'_>,
+) -> Fate {
     // Users can set the label on a StatefulSet that is not stowplan's.
     if placeholder.identity.deleting || !name.name.starts_with(NAME_PREFIX) {
         return Fate::Untouched(None);
@@ -58,10 +58,10 @@ pub(super) fn fate<'v>(
             // An owner must be in the same namespace.
             Some((run, _)) if run.namespace != name.namespace => Fate::Ended,
             Some((_, run)) if run.done || run.identity.deleting => Fate::Ended,
-            Some(run) if is_desired || has_members() => Fate::Needed(Some(run)),
+            Some(_) if is_desired || has_members() => Fate::Needed,
             Some(_) | None => Fate::Ended,
         },
-        (None, Some(_)) if has_members() => Fate::Needed(None),
+        (None, Some(_)) if has_members() => Fate::Needed,
         (None, Some(_)) => fate_without_members(name, placeholder, facts),
         (None, None) => Fate::Ended,
     }
@@ -70,7 +70,7 @@ pub(super) fn fate<'v>(
 /// A native group's placeholder without members is kept for `groupTTL`: the group's next pod should get
 /// the same node.
 /// Not if one of its claims is being deleted: Kubernetes keeps a deleted claim while a pod mounts it.
-fn fate_without_members<'v>(name: &Name, placeholder: &Placeholder, facts: &Facts<'v>) -> Fate<'v> {
+fn fate_without_members(name: &Name, placeholder: &Placeholder, facts: &Facts<'_>) -> Fate {
     let mut claims = placeholder.mounted(name).filter_map(|claim| facts.view.claim(&claim));
     if claims.any(|claim| claim.identity.deleting) {
         return Fate::Ended;
@@ -88,14 +88,9 @@ fn fate_without_members<'v>(name: &Name, placeholder: &Placeholder, facts: &Fact
 }
 
 impl<'v> PlanBuilder<'_, 'v> {
-    pub(super) fn carry_out_fate(
-        &mut self,
-        name: &Name,
-        placeholder: &Placeholder,
-        fate: Fate<'_>,
-    ) {
+    pub(super) fn carry_out_fate(&mut self, name: &Name, placeholder: &Placeholder, fate: Fate) {
         match fate {
-            Fate::Needed(_) | Fate::Untouched(None) => {}
+            Fate::Needed | Fate::Untouched(None) => {}
             Fate::Untouched(Some(until)) => self.recheck_by(until),
             Fate::Idle => {
                 let now = self.facts.now.as_second().to_string();

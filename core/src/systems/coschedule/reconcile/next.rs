@@ -35,9 +35,9 @@ use std::fmt;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::Why;
-use super::desired::Desired;
 use super::state::{Facts, State};
 use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::view::{Name, Resources};
 pub(super) use room::needed as needed_room;

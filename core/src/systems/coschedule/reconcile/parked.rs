@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::SignedDuration;
 
 use super::carry_out::PlanBuilder;
-use super::desired::Desired;
 use super::state::recreating_task_run;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::storage::Claim;
+use crate::systems::coschedule::placeholder::Desired;
 use crate::view::Name;
 
 /// The longest time that a pod waits before it is deleted.
@@ -25,7 +25,7 @@ impl PlanBuilder<'_, '_> {
     /// Recreates the waiting pods that mount a parked claim which a placeholder's own claim replaces.
     pub(super) fn release_from_parked(&mut self, desired: &BTreeMap<Name, Desired<'_>>) {
         let replaced = desired.iter().flat_map(|(name, desired)| {
-            let claims = desired.blueprint.templates.iter();
+            let claims = desired.templates.iter();
             claims.map(|(claim, _)| Name::new(&name.namespace, claim))
         });
         let is_parked = |claim: &Name| self.view().claim(claim).is_some_and(Claim::is_parked);

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::demand::{Demand, bound_by_name};
-use super::desired::{Desired, claims_on_one_node};
+use super::desired::claims_on_one_node;
 use super::{Why, duration};
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
@@ -19,6 +19,7 @@ use crate::systems::coschedule::kinds::placeholder::{
     FIRST, Placeholder, PlaceholderDetails, PlaceholderPod,
 };
 use crate::systems::coschedule::kinds::task_run::TaskRun;
+use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::pod_plan::{Added, PodPlan};
 use crate::systems::fit;
 use crate::systems::policy::Policy;
@@ -116,7 +117,7 @@ impl<'v> Facts<'v> {
     /// # Errors
     /// Why there is no such node now.
     pub(super) fn follow(&self, desired: &Desired<'_>) -> Result<Option<Box<str>>, Why> {
-        let is_isolated = desired.blueprint.isolation.is_some();
+        let is_isolated = desired.isolation.is_some();
         let wait = |note: String| Err(Why::SharedClaim(note));
         let mut places: BTreeMap<&str, String> = BTreeMap::new();
         for leader in &desired.leaders {
@@ -165,9 +166,9 @@ impl<'v> Facts<'v> {
         &'d self,
         desired: &'d Desired<'_>,
     ) -> impl Iterator<Item = (&'v Name, &'v str, &'v str, bool)> + 'd {
-        let name = &desired.blueprint.name;
-        let run = desired.run.map(|(_, run)| &*run.identity.uid);
-        let claims = desired.blueprint.claims.iter();
+        let name = &desired.name;
+        let run = desired.run().map(|of| &*of.run.identity.uid);
+        let claims = desired.claims.iter();
         let users = claims.flat_map(|claim| self.users(&name.namespace, claim));
         users.filter_map(move |(pod, member, claim)| {
             let node = member.place()?;
@@ -189,8 +190,9 @@ impl<'v> Facts<'v> {
         &self,
         desired: &Desired<'_>,
     ) -> Result<Option<Option<Box<str>>>, Why> {
-        let name = &desired.blueprint.name;
-        if !desired.is_due || family::held_by(name, self.view).is_some() {
+        let name = &desired.name;
+        let is_due = desired.run().is_none_or(|run| run.has_started);
+        if !is_due || family::held_by(name, self.view).is_some() {
             return Ok(None);
         }
         let node = self.follow(desired)?;
@@ -284,7 +286,6 @@ impl<'v> State<'v> {
     pub(super) fn new(
         name: &'v Name,
         placeholder: &'v Placeholder,
-        run: Option<(&'v Name, &'v PipelineRun)>,
         desired: Option<&'v Desired<'v>>,
         view: &'v View,
     ) -> Option<Self> {
@@ -292,6 +293,7 @@ impl<'v> State<'v> {
         let (mut running, mut waiting) = (Vec::new(), Vec::new());
         let mut has_foreign = false;
         let run_uid = placeholder.run.as_ref().map(|run| &*run.uid);
+        let run = run_uid.and_then(|uid| view.run_by_uid(uid));
         for (member_name, member) in view.members_of(name).filter(|(_, member)| !member.finished) {
             let belongs = family::belongs(member_name, member, &name.name, run_uid, view);
             match member.place() {
@@ -351,8 +353,7 @@ impl<'v> State<'v> {
 
     /// Whether the template should hold it to its members.
     pub(super) fn should_be_held(&self) -> bool {
-        self.hold == Hold::Members
-            && self.desired.is_some_and(|desired| desired.blueprint.can_be_held())
+        self.hold == Hold::Members && self.desired.is_some_and(|desired| desired.can_be_held())
     }
 
     /// Whether the template holds it, but should not.

@@ -7,6 +7,7 @@ use super::{Decider, Step};
 use crate::systems::coschedule::groups::{self, Membership};
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
+use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::reconcile::demand::bound_by_name;
 use crate::systems::coschedule::reconcile::reason;
 use crate::systems::coschedule::reconcile::state::{
@@ -19,8 +20,11 @@ impl<'v> Decider<'_, 'v> {
     /// Recreates waiting members that now belong to another group of their run. When they were
     /// admitted, it was not yet known which nodes can mount the run's volumes.
     pub(super) fn recreate_members_of_other_groups(&mut self) {
-        let groups = self.state.desired.and_then(|desired| desired.groups);
-        let Some(groups) = groups.filter(|groups| groups.groups.len() > 1) else { return };
+        let Some(run) = self.state.desired.and_then(Desired::run) else { return };
+        let groups = &run.groups;
+        if groups.groups.len() < 2 {
+            return;
+        }
         let view = self.facts.view;
         for &(name, member) in &self.state.waiting {
             let Some(details) = member.details.as_deref() else { continue };

@@ -22,9 +22,9 @@ use super::on_node::Placed;
 use super::{Decider, Next, Step};
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
+use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::Reserve;
-use crate::systems::coschedule::reconcile::desired::Desired;
 use crate::systems::coschedule::reconcile::state::{Facts, can_follow};
 use crate::view::{Name, NodeDetails, Resources};
 

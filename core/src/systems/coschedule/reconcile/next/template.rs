@@ -6,9 +6,9 @@ use super::{Decider, Next};
 use crate::systems::coschedule::keys::RECORD;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
-use crate::systems::coschedule::placeholder::Cause;
+use crate::systems::coschedule::placeholder::{Cause, Desired};
 use crate::systems::coschedule::pod_plan::PodPlan;
-use crate::systems::coschedule::reconcile::desired::{Desired, is_on_one_node};
+use crate::systems::coschedule::reconcile::desired::is_on_one_node;
 use crate::view::Name;
 
 impl<'v> Decider<'_, 'v> {
@@ -58,9 +58,7 @@ impl<'v> Decider<'_, 'v> {
 
     /// Records the group of a placeholder without a valid record.
     pub(super) fn restore_record(&self) -> Option<Next> {
-        let Cause::Run { group, .. } = &self.state.desired?.blueprint.cause else {
-            return None;
-        };
+        let Cause::Run(_, group) = self.state.desired?.cause else { return None };
         let is_missing = self.state.placeholder.record.is_none();
         is_missing.then(|| Next::Mark(RECORD, group.record().text()))
     }
@@ -77,7 +75,7 @@ impl<'v> Decider<'_, 'v> {
         let of_waiting = of_waiting.flat_map(|details| &details.claims).map(AsRef::as_ref);
         let mut added: BTreeSet<&str> = of_waiting.filter(is_new).collect();
         added.retain(|claim| is_on_one_node(&state.name.namespace, claim, self.facts.view));
-        added.extend(desired.blueprint.claims.iter().copied().filter(is_new));
+        added.extend(desired.claims.iter().copied().filter(is_new));
         let kept = plan.claims.iter().filter(|claim| !self.must_not_mount(desired, claim)).cloned();
         let mut claims: Vec<Box<str>> = kept.collect();
         added.retain(|claim| !self.must_not_mount(desired, claim));
@@ -90,12 +88,12 @@ impl<'v> Decider<'_, 'v> {
         let known = self.facts.view.claim(&Name::new(&self.state.name.namespace, claim));
         let is_unusable =
             known.is_some_and(|known| known.access_modes.one_pod || known.is_parked());
-        let mut others = desired.groups.iter().flat_map(|groups| &groups.groups);
+        let mut others = desired.run().into_iter().flat_map(|run| &run.groups.groups);
         let mut is_of_other_group =
             || others.any(|group| *group.name != *self.state.name.name && group.has(claim));
         // A plan can be edited, and may name a claim that does not exist.
         let is_foreign =
-            !desired.blueprint.claims.contains(&claim) && (known.is_none() || is_of_other_group());
+            !desired.claims.contains(&claim) && (known.is_none() || is_of_other_group());
         is_unusable || is_foreign
     }
 }
