@@ -31,7 +31,6 @@ use super::family;
 use super::groups::{Leader, Leaders};
 use crate::policy::Period;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::plan::{Action, Plan, Refusal, Target, Write};
 use crate::systems::policy::Policy;
@@ -43,8 +42,7 @@ use desired::Sources;
 use gc::Fate;
 use next::Decision;
 pub(crate) use next::{Next, Step, Trouble};
-pub(crate) use state::read_time;
-use state::{Facts, State};
+use state::{Facts, State, waits};
 pub(crate) use why::Why;
 
 /// The reasons of events, except those of refused pods.
@@ -193,7 +191,6 @@ impl PlanBuilder<'_, '_> {
     fn create(&mut self, desired: &Desired<'_>) {
         let run = desired.run().map(|of| (of.name, of.run));
         let members = self.view().members_of(&desired.name);
-        let waits = |member: &Member| !member.finished && member.node.is_none();
         let waiting: Vec<_> = members.filter(|(_, member)| waits(member)).collect();
         let only = match self.facts.first_node(desired) {
             Ok(Some(only)) => only,

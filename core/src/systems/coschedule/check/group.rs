@@ -26,7 +26,7 @@ use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::{FIRST, Placeholder};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::CoscheduleMode;
-use crate::systems::coschedule::reconcile::{self, Explained, read_time, reason};
+use crate::systems::coschedule::reconcile::{self, Explained, reason};
 use crate::systems::coschedule::{mode, volumes};
 use crate::systems::fit::{PodNeeds, Volumes};
 use crate::view::Name;
@@ -117,7 +117,7 @@ impl<'c> Facts<'c> {
         diagnosis.autoscaler = self.pod.and_then(|pod| self.cluster.autoscaler(pod));
         diagnosis.placed.extend(self.node().map(|node| format!("node {node}")));
         let details = self.made.and_then(|made| made.details.as_deref());
-        if let Some(since) = details.and_then(|details| read_time(details, FAILED)) {
+        if let Some(since) = details.and_then(|details| details.time(FAILED)) {
             diagnosis.decided.push(format!(
                 "it stepped aside at {since}, because a ResourceQuota had no room for a pod of the run beside it: later pods of the group run beside those that run"
             ));

@@ -76,6 +76,14 @@ pub(crate) struct PlaceholderDetails {
     pub has_annotations: bool,
 }
 
+impl PlaceholderDetails {
+    /// Reads the time in an annotation, in seconds since 1970.
+    #[must_use]
+    pub(crate) fn time(&self, annotation: &str) -> Option<Timestamp> {
+        Timestamp::from_second(self.annotations.get(annotation)?.parse().ok()?).ok()
+    }
+}
+
 impl Placeholder {
     /// The claims that the StatefulSet creates for its pod. `name`: that of the placeholder.
     pub(crate) fn made(&self, name: &str) -> impl Iterator<Item = String> {

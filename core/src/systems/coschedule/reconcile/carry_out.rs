@@ -186,8 +186,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
             // One in a plan: the next plan shows when it did.
             Next::StepAside if !self.aside.insert(name.namespace.clone()) => {}
             Next::StepAside => {
-                let now = self.facts.now.as_second().to_string();
-                let mut operations = annotate(placeholder, FAILED, now);
+                let mut operations = annotate(placeholder, FAILED, self.facts.now_text());
                 operations.push(add(&["spec", "replicas"], 0));
                 self.change(name, placeholder, operations);
                 let note = format!(

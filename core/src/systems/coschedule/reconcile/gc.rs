@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::carry_out::{PlanBuilder, annotate};
 use super::desired::Sources;
 use super::duration;
-use super::state::{Facts, read_time};
+use super::state::Facts;
 use crate::systems::coschedule::keys::{self, IDLE_SINCE, NAME_PREFIX};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
@@ -75,8 +75,7 @@ fn fate_without_members(name: &Name, placeholder: &Placeholder, facts: &Facts<'_
     if claims.any(|claim| claim.identity.deleting) {
         return Fate::Ended;
     }
-    let details = placeholder.details.as_deref();
-    let Some(since) = details.and_then(|details| read_time(details, IDLE_SINCE)) else {
+    let Some(since) = placeholder.details.as_ref().and_then(|of| of.time(IDLE_SINCE)) else {
         return Fate::Idle;
     };
     match since.checked_add(duration(facts.policy.coschedule.group_ttl)) {
@@ -93,7 +92,7 @@ impl<'v> PlanBuilder<'_, 'v> {
             Fate::Needed | Fate::Untouched(None) => {}
             Fate::Untouched(Some(until)) => self.recheck_by(until),
             Fate::Idle => {
-                let now = self.facts.now.as_second().to_string();
+                let now = self.facts.now_text();
                 self.change(name, placeholder, annotate(placeholder, IDLE_SINCE, now));
             }
             Fate::Ended => {

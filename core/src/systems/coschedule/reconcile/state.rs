@@ -64,6 +64,11 @@ impl<'v> Facts<'v> {
         }
     }
 
+    /// Formats the present time for an annotation, in seconds since 1970.
+    pub(super) fn now_text(&self) -> String {
+        self.now.as_second().to_string()
+    }
+
     pub(super) fn grace(&self) -> SignedDuration {
         duration(self.policy.coschedule.grace_period)
     }
@@ -81,7 +86,7 @@ impl<'v> Facts<'v> {
     /// When a placeholder of this namespace stepped aside last.
     pub(super) fn last_aside(&self, namespace: &str) -> Option<Timestamp> {
         let here = self.view.placeholders().filter(|(name, _)| *name.namespace == *namespace);
-        here.filter_map(|(_, of)| read_time(of.details.as_deref()?, FAILED)).max()
+        here.filter_map(|(_, of)| of.details.as_ref()?.time(FAILED)).max()
     }
 
     /// Whether a placeholder with waiting members is the first of these on its node, by name.
@@ -97,18 +102,21 @@ impl<'v> Facts<'v> {
         state: &State<'v>,
         node: &str,
     ) -> Option<(&'v Name, &'v str)> {
-        let Name { namespace, name: own } = state.name;
-        let mut users = state.placeholder.claims.iter().flat_map(|of| self.users(namespace, of));
-        let is_other = |(_, member, _): &&User<'_>| {
-            member.place() == Some(node) && member.placeholder.as_deref() != Some(&**own)
-        };
-        users.find(is_other).map(|(name, _, claim)| (*name, *claim))
+        let claims = state.placeholder.claims.iter().map(AsRef::as_ref);
+        let mut users = self.users(state.name, claims);
+        users.find(|of| of.1.place() == Some(node)).map(|(name, _, claim)| (*name, *claim))
     }
 
-    /// The bound pods that use a claim which a single node mounts.
-    fn users<'s>(&'s self, namespace: &'s str, claim: &'s str) -> &'s [User<'v>] {
+    /// Returns the bound pods outside of a placeholder's group that use one of these claims which a single node mounts.
+    fn users<'s>(
+        &'s self,
+        placeholder: &'s Name,
+        claims: impl Iterator<Item = &'s str>,
+    ) -> impl Iterator<Item = &'s User<'v>> {
+        let Name { namespace, name } = placeholder;
         let users = self.users.get_or_init(|| users(self.view));
-        users.get(&(namespace, claim)).map_or(&[], Vec::as_slice)
+        let users = claims.filter_map(|claim| users.get(&(&**namespace, claim))).flatten();
+        users.filter(|(_, member, _)| member.placeholder.as_deref() != Some(&**name))
     }
 
     /// The node on which a placeholder must be because of the groups that share claims with it: that of its
@@ -135,9 +143,16 @@ impl<'v> Facts<'v> {
                 None => return wait(format!("{leader}, whose placeholder has no node yet")),
             }
         }
-        for (pod, node, claim, is_own) in self.other_users(desired) {
+        let name = &desired.name;
+        let run = desired.run().map(|of| &*of.run.identity.uid);
+        for (pod, member, claim) in self.users(name, desired.claims.iter().copied()) {
+            let Some(node) = member.place() else { continue };
+            // It may never end.
+            if member.identity.deleting && is_lost(node, self.view) {
+                continue;
+            }
             let used = format!("claim {claim} is in use by pod {} on node {node}", pod.name);
-            if is_isolated && !is_own {
+            if is_isolated && !family::belongs(pod, member, &name.name, run, self.view) {
                 return wait(format!(
                     "{used}, and runs are isolated: this one starts when that pod has ended"
                 ));
@@ -158,26 +173,6 @@ impl<'v> Facts<'v> {
     fn node_without_placeholder(&self, placeholder: &Name) -> Option<&'v str> {
         let members = self.view.members_of(placeholder).filter_map(|(_, of)| of.place());
         members.min().filter(|_| self.view.placeholder(placeholder).is_none())
-    }
-
-    /// The pods outside of a group that mount one of its claims, with their nodes and the claims, and whether
-    /// they are of the same run. Pods that are being deleted on a lost node do not count.
-    fn other_users<'d>(
-        &'d self,
-        desired: &'d Desired<'_>,
-    ) -> impl Iterator<Item = (&'v Name, &'v str, &'v str, bool)> + 'd {
-        let name = &desired.name;
-        let run = desired.run().map(|of| &*of.run.identity.uid);
-        let claims = desired.claims.iter();
-        let users = claims.flat_map(|claim| self.users(&name.namespace, claim));
-        users.filter_map(move |(pod, member, claim)| {
-            let node = member.place()?;
-            let is_member = member.placeholder.as_deref() == Some(&*name.name);
-            let is_lost = || member.identity.deleting && is_lost(node, self.view);
-            let counts = !is_member && !is_lost();
-            let is_own = || family::belongs(pod, member, &name.name, run, self.view);
-            counts.then(|| (*pod, node, *claim, is_own()))
-        })
     }
 
     /// The node on which a placeholder that does not exist must be, as from [`Self::follow`]; `Ok(None)` if it is
@@ -218,7 +213,6 @@ fn first_waiting(view: &View) -> HashMap<&str, &Name> {
     let mut first: HashMap<&str, &Name> = HashMap::new();
     for (name, _) in view.placeholders() {
         let node = view.placeholder_pod(name).and_then(PlaceholderPod::place);
-        let waits = |member: &Member| !member.finished && member.node.is_none();
         if let Some(node) = node.filter(|_| view.members_of(name).any(|(_, of)| waits(of))) {
             let known = first.entry(node).or_insert(name);
             *known = (*known).min(name);
@@ -427,9 +421,9 @@ impl<'v> State<'v> {
     }
 }
 
-/// Reads the time in an annotation, in seconds since 1970.
-pub(crate) fn read_time(details: &PlaceholderDetails, annotation: &str) -> Option<Timestamp> {
-    Timestamp::from_second(details.annotations.get(annotation)?.parse().ok()?).ok()
+/// Returns true if a pod has neither ended nor a node.
+pub(super) fn waits(member: &Member) -> bool {
+    !member.finished && member.node.is_none()
 }
 
 /// Whether stowplan's affinity, gate or node requirement places the pod with its placeholder.

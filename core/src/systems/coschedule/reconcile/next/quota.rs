@@ -2,13 +2,12 @@
 
 use super::{Decider, Next};
 use crate::systems::coschedule::keys::FAILED;
-use crate::systems::coschedule::reconcile::state::read_time;
 
 impl Decider<'_, '_> {
     /// The placeholder has stepped aside. It does not come back: its pod would take the room again
     /// that the run's next pod needs. `None` if it has not.
     pub(super) fn stay_aside(&mut self) -> Option<Next> {
-        let since = read_time(self.state.details, FAILED)?;
+        let since = self.state.details.time(FAILED)?;
         // They were admitted before the webhook saw that.
         self.release_members(since);
         Some(Next::Nothing)

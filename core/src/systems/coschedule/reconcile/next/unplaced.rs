@@ -8,7 +8,7 @@ use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::{FAILED, MISSING_SINCE};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::kinds::unschedulable::Unschedulable;
-use crate::systems::coschedule::reconcile::state::{read_time, recreating_task_run};
+use crate::systems::coschedule::reconcile::state::recreating_task_run;
 use crate::systems::coschedule::reconcile::{Why, reason};
 
 /// The time that the StatefulSet controller gets to create a pod.
@@ -28,11 +28,11 @@ impl<'v> Decider<'_, 'v> {
     /// while this is reported, new members no longer wait for it, and waiting ones are released.
     pub(super) fn without_pod(&mut self) -> Next {
         let state = self.state;
-        let Some(since) = read_time(state.details, MISSING_SINCE) else {
+        let Some(since) = state.details.time(MISSING_SINCE) else {
             let created = state.placeholder.identity.created;
             let patience = if state.plan().room.is_some() { WITH_ROOM } else { CREATION };
             return match created.is_some_and(|at| self.elapsed_or_recheck(at, patience)) {
-                true => Next::Mark(MISSING_SINCE, self.facts.now.as_second().to_string()),
+                true => Next::Mark(MISSING_SINCE, self.facts.now_text()),
                 false => Next::Nothing,
             };
         };
