@@ -1,7 +1,7 @@
 //! Writes the placeholder of a group: a StatefulSet with one pod that mounts the group's claims and that
 //! the group's members follow. The document depends only on [`Desired`] and the [`PodPlan`].
 //!
-//! The same fields are copied from a run's pod template as by Tekton's own affinity assistant.
+//! The fields that Tekton's own affinity assistant copies from a run's pod template are copied.
 //! Differences from that: an update waits until the pod is deleted (`OnDelete`), because a rolling update
 //! would separate it from running members; a pending pod does not delay an update (`Parallel`); claims
 //! are mounted; and the pod is held to the node of its members, so that the group is not split if it is
@@ -234,7 +234,7 @@ impl<'v> Desired<'v> {
         terms.filter(|terms: &Vec<_>| !terms.is_empty())
     }
 
-    /// Whether a plan can hold the placeholder to its members. Not if the run's pod template has required
+    /// Returns true if a plan can hold the placeholder to its members. Not if the run's pod template has required
     /// pod affinity: the scheduler lets the first pod of a group run on any node only if the pod matches
     /// all of its required terms itself. Members of such a run require the placeholder's node by name.
     #[must_use]

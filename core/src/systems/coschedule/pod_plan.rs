@@ -44,7 +44,7 @@ pub(crate) struct PodPlan {
     /// if these take it. Earlier releases excluded nodes, with the alias.
     #[serde(default, alias = "except", skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<Box<str>>,
-    /// Whether it must be on the node of a running member, if there is one.
+    /// True if it must be on the node of a running member, if there is one.
     pub held: bool,
     /// The claims that it mounts by name, in this order.
     pub claims: Vec<Box<str>>,
@@ -152,7 +152,7 @@ impl PodPlan {
         self.only.as_deref().is_none_or(|only| only == node)
     }
 
-    /// Whether a pod with the plan `pod` must leave `node` before it is as this plan of its template
+    /// Returns true if a pod with the plan `pod` must leave `node` before it is as this plan of its template
     /// says. A hold matters only for a pod without a node. More room is asked for if this node has too little.
     #[must_use]
     pub(crate) fn is_to_leave(&self, pod: Option<&Self>, node: &str) -> bool {
@@ -172,7 +172,7 @@ impl PodPlan {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whether it mounts this claim.
+    /// Returns true if it mounts this claim.
     #[must_use]
     pub(crate) fn mounts(&self, claim: &str) -> bool {
         self.claims.iter().any(|own| **own == *claim)

@@ -166,7 +166,7 @@ pub(crate) fn explain(
 /// A decision about a placeholder and the state that it is based on, without references to the View.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Explained {
-    /// Whether it does not exist and is created now.
+    /// True if it does not exist and is created now.
     pub(crate) creates: bool,
     /// A scheduling gate of others, if it is not created before they release a pod of its group.
     pub(crate) held_by: Option<Box<str>>,
@@ -180,7 +180,7 @@ pub(crate) struct Explained {
     pub(crate) leaders: Vec<Leader>,
     /// Its members without a node.
     pub(crate) waiting: Vec<Name>,
-    /// Whether members run.
+    /// True if members run.
     pub(crate) has_running: bool,
     /// The node of one of them that stowplan has placed.
     pub(crate) node_of_members: Option<Box<str>>,

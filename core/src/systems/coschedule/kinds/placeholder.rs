@@ -46,7 +46,7 @@ pub(crate) struct Placeholder {
     /// placeholder has another name. Users can write records and owner references, and no digest of
     /// theirs matches but that of the run's own group.
     pub record: Option<Box<Record>>,
-    /// Whether it has the annotation [`FAILED`].
+    /// True if it has the annotation [`FAILED`].
     pub failed: bool,
     /// The claims that its pod mounts by name, sorted.
     pub claims: Box<[Box<str>]>,
@@ -60,9 +60,9 @@ pub(crate) struct Placeholder {
 /// The fields of a placeholder that only the controller keeps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PlaceholderDetails {
-    /// Whether it has annotations.
+    /// True if it has annotations.
     pub is_annotated: bool,
-    /// Those that start with `stowplan.dev/`.
+    /// The annotations that start with `stowplan.dev/`.
     pub annotations: BTreeMap<Box<str>, Box<str>>,
     /// The resource requests of its pod.
     pub requests: Resources,
@@ -72,7 +72,7 @@ pub(crate) struct PlaceholderDetails {
     pub node_selector: BTreeMap<Box<str>, Box<str>>,
     /// `spec.replicas`.
     pub replicas: Option<i32>,
-    /// Whether its pod template has annotations: a patch adds one, or else the whole map.
+    /// True if its pod template has annotations: a patch adds one, or else the whole map.
     pub has_annotations: bool,
 }
 
@@ -90,7 +90,7 @@ impl Placeholder {
         self.templates.iter().map(move |template| format!("{template}-{name}{FIRST}"))
     }
 
-    /// All claims that its pod mounts. `name`: that of the placeholder.
+    /// Returns all claims that its pod mounts. `name`: that of the placeholder.
     pub(crate) fn mounted(&self, name: &Name) -> impl Iterator<Item = Name> {
         let by_name = self.claims.iter().map(ToString::to_string);
         by_name.chain(self.made(&name.name)).map(|claim| Name::new(&name.namespace, &claim))
@@ -174,9 +174,9 @@ pub(crate) struct PlaceholderPod {
     pub placeholder: Box<str>,
     /// The node it is bound to.
     pub node: Option<Box<str>>,
-    /// Whether it has ended, so that it no longer keeps its group on the node.
+    /// True if it has ended, so that it no longer keeps its group on the node.
     pub finished: bool,
-    /// When it was bound to its node.
+    /// The time when it was bound to its node.
     pub scheduled_since: Option<Timestamp>,
     /// Set while the scheduler finds no node for it.
     pub unschedulable: Option<Unschedulable>,
@@ -184,17 +184,17 @@ pub(crate) struct PlaceholderPod {
     pub is_gated: bool,
     /// Its plan; `None` if that is missing or invalid.
     pub plan: Option<Box<PodPlan>>,
-    /// When it was last woken, in seconds since 1970. Only the controller keeps it.
+    /// The time when it was last woken, in seconds since 1970. Only the controller keeps it.
     pub woken: Option<i64>,
     /// The values of its annotations [`KEEPS_NODE`]. Only the controller keeps them.
     pub keeps_node: [Option<Box<str>>; 2],
     /// Its resource requests.
     pub requests: Resources,
-    /// What the scheduler counts of it. Only the controller keeps it.
+    /// The resources that the scheduler counts for it. Only the controller keeps it.
     pub counted: Resources,
-    /// Whether its node has seen its present requests. Before Kubernetes 1.34 it does not say so, and is taken to have.
+    /// True if its node has seen its present requests. Before Kubernetes 1.34 it does not say so, and is taken to have.
     pub is_seen: bool,
-    /// Whether its node cannot change the resources of a running pod.
+    /// True if its node cannot change the resources of a running pod.
     pub is_fixed: bool,
 }
 

@@ -73,7 +73,7 @@ impl<'v> Demand<'v> {
         self.group.join_obstacle(&pod, host, true).is_none_or(|found| is_ignored(&found))
     }
 
-    /// Whether a node could take the placeholder, whichever pods wait for it.
+    /// Returns true if a node could take the placeholder, whichever pods wait for it.
     pub(super) fn takes_placeholder(&self, node: &str) -> bool {
         Candidate::find(node, self.view)
             .is_some_and(|candidate| self.group.placeholder_obstacle(candidate, false).is_none())

@@ -118,7 +118,7 @@ impl<'v> Sources<'v> {
         groups.groups.iter().flat_map(of_group).collect()
     }
 
-    /// Whether a namespace is opted out, or excluded by the policy.
+    /// Returns true if a namespace is opted out, or excluded by the policy.
     pub(super) fn is_opted_out(&self, namespace: &str) -> bool {
         Exclusion::of_namespace(namespace, self.view, self.policy).is_some()
     }
@@ -313,7 +313,7 @@ fn age<'m>(name: &'m Name, member: &Member) -> (bool, Option<Timestamp>, &'m Nam
     (member.other_gate().is_some(), member.identity.created, name)
 }
 
-/// Whether a member ends by itself, so that its group has a node only for some time.
+/// Returns true if a member ends by itself, so that its group has a node only for some time.
 pub(super) fn ends(member: &Member) -> bool {
     member.details.as_ref().is_none_or(|details| !details.runs_for_ever)
 }
@@ -329,7 +329,7 @@ pub(super) fn claims_on_one_node<'v>(
     claims.map(AsRef::as_ref).filter(on_one_node).collect()
 }
 
-/// Whether a claim exists, and a single node mounts it.
+/// Returns true if a claim exists, and a single node mounts it.
 pub(super) fn is_on_one_node(namespace: &str, claim: &str, view: &View) -> bool {
     let found = view.claim(&Name::new(namespace, claim));
     // A parked claim is never bound: a pod that mounts it is recreated with another one.

@@ -20,7 +20,7 @@ use crate::systems::plan::operation::{remove, test, test_uid};
 use crate::view::Name;
 use crate::view::resource::STATEFUL_SET;
 
-/// Says if a placeholder is kept.
+/// The decision if a placeholder is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
     /// It is needed, by its run or by a native group.
@@ -144,7 +144,7 @@ impl<'v> PlanBuilder<'_, 'v> {
         }
     }
 
-    /// Whether an ended run was coscheduled: its mode is not `disabled`, or it has claims or pods of
+    /// Returns true if an ended run was coscheduled: its mode is not `disabled`, or it has claims or pods of
     /// placeholders from the time before that.
     fn was_coscheduled(&self, name: &Name, run: &PipelineRun) -> bool {
         let uid = &run.identity.uid;

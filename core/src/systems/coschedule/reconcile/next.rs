@@ -53,7 +53,7 @@ pub(crate) struct Decision<'v> {
     pub(crate) keeps_node: Option<bool>,
     /// The reasons to report to waiting members.
     pub(crate) waits: Vec<Why>,
-    /// When to decide again even if nothing changes.
+    /// The time to decide again even if nothing changes.
     pub(crate) recheck_at: Option<Timestamp>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum Next {
     Rewrite(PodPlan),
     /// Delete the pod, so that the StatefulSet creates another.
     Recreate {
-        /// Why it leaves its node; `None` if it has none.
+        /// The reason why it leaves its node; `None` if it has none.
         why: Option<Trouble>,
     },
     /// Let the pod request this in addition to what it keeps.
@@ -98,7 +98,7 @@ pub(crate) enum Step {
     Strand(&'static str, String),
 }
 
-/// Why a placeholder should leave its node.
+/// The reason why a placeholder should leave its node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Trouble {
     /// Its node was deleted.
@@ -193,7 +193,7 @@ impl<'v> Decider<'_, 'v> {
         }
     }
 
-    /// Whether `patience` has passed since `since`. If not, requests a recheck for that time.
+    /// Returns true if `patience` has passed since `since`. If not, requests a recheck for that time.
     fn elapsed_or_recheck(&mut self, since: Timestamp, patience: SignedDuration) -> bool {
         // A time beyond the range is never reached.
         let Ok(due) = since.checked_add(patience) else { return false };

@@ -25,7 +25,7 @@ use crate::systems::fit;
 use crate::systems::policy::Policy;
 use crate::view::{Name, Resources, View};
 
-/// How long a pod is unschedulable beside its group before it is woken. The scheduler usually tries
+/// The time that a pod is unschedulable beside its group before it is woken. The scheduler usually tries
 /// again by itself within ten seconds, and each wake-up is a write.
 pub(super) const PATIENCE: SignedDuration = SignedDuration::from_secs(12);
 
@@ -73,23 +73,23 @@ impl<'v> Facts<'v> {
         duration(self.policy.coschedule.grace_period)
     }
 
-    /// Since when a quota refuses a TaskRun of the root run with this UID its pod.
+    /// Returns since when a quota refuses a TaskRun of the root run with this UID its pod.
     pub(super) fn refused_since(&self, run: &str) -> Option<Timestamp> {
         self.refused.get(run).map(|(_, since)| *since)
     }
 
-    /// Whether a quota refuses a pod of any run in this namespace.
+    /// Returns true if a quota refuses a pod of any run in this namespace.
     pub(super) fn has_refused(&self, namespace: &str) -> bool {
         self.refused.values().any(|(of, _)| *of == namespace)
     }
 
-    /// When a placeholder of this namespace stepped aside last.
+    /// Returns when a placeholder of this namespace stepped aside last.
     pub(super) fn last_aside(&self, namespace: &str) -> Option<Timestamp> {
         let here = self.view.placeholders().filter(|(name, _)| *name.namespace == *namespace);
         here.filter_map(|(_, of)| of.details.as_ref()?.time(FAILED)).max()
     }
 
-    /// Whether a placeholder with waiting members is the first of these on its node, by name.
+    /// Returns true if a placeholder with waiting members is the first of these on its node, by name.
     pub(super) fn is_first_waiting(&self, placeholder: &Name, node: &str) -> bool {
         let first = self.first_waiting.get_or_init(|| first_waiting(self.view));
         first.get(node).is_none_or(|first| *first == placeholder)
@@ -123,7 +123,7 @@ impl<'v> Facts<'v> {
     /// leaders, and of the pods that mount a claim. `None`: any. An isolated group waits for all of these.
     ///
     /// # Errors
-    /// Why there is no such node now.
+    /// The reason why there is no such node now.
     pub(super) fn follow(&self, desired: &Desired<'_>) -> Result<Option<Box<str>>, Why> {
         let is_isolated = desired.isolation.is_some();
         let wait = |note: String| Err(Why::SharedClaim(note));
@@ -180,7 +180,7 @@ impl<'v> Facts<'v> {
     /// members request is known from the first of them on, and where they may run once it is released.
     ///
     /// # Errors
-    /// Why it is not created yet.
+    /// The reason why it is not created yet.
     pub(super) fn first_node(
         &self,
         desired: &Desired<'_>,
@@ -234,7 +234,7 @@ fn users(view: &View) -> Users<'_> {
     users
 }
 
-/// Whether a placeholder should be held to the nodes of its members.
+/// The decision if a placeholder should be held to the nodes of its members.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Hold {
     /// Yes: while members run, it joins them or waits until they have ended.
@@ -255,7 +255,7 @@ pub(super) struct State<'v> {
     pub(super) details: &'v PlaceholderDetails,
     pub(super) pod: Option<&'v PlaceholderPod>,
     pub(super) run: Option<(&'v Name, &'v PipelineRun)>,
-    /// What it should be. `None` if its namespace, its run or the policy opts out; its template is
+    /// The placeholder as it should be. `None` if its namespace, its run or the policy opts out; its template is
     /// then not changed.
     pub(super) desired: Option<&'v Desired<'v>>,
     /// Bound members that have not ended, except those terminating on a NotReady node.
@@ -310,7 +310,7 @@ impl<'v> State<'v> {
         Some(state)
     }
 
-    /// Whether a native group's members run on nodes of which one takes no new pods, and none takes
+    /// Returns true if a native group's members run on nodes of which one takes no new pods, and none takes
     /// the placeholder.
     fn is_on_closed_nodes(&self) -> bool {
         let is_open = |node: &str| is_open(node, &self.details.tolerations, self.view);
@@ -345,17 +345,17 @@ impl<'v> State<'v> {
         nodes.all(|other| other == first).then_some(first)
     }
 
-    /// Whether the template should hold it to its members.
+    /// Returns true if the template should hold it to its members.
     pub(super) fn should_be_held(&self) -> bool {
         self.hold == Hold::Members && self.desired.is_some_and(|desired| desired.can_be_held())
     }
 
-    /// Whether the template holds it, but should not.
+    /// Returns true if the template holds it, but should not.
     pub(super) fn must_drop_hold(&self) -> bool {
         self.plan().held && self.hold != Hold::Members
     }
 
-    /// Whether running members keep its pod on this node.
+    /// Returns true if running members keep its pod on this node.
     pub(super) fn keeps(&self, node: &str) -> bool {
         let is_here = |(_, member): &(&Name, &Member)| member.place() == Some(node);
         match self.hold {
@@ -364,13 +364,13 @@ impl<'v> State<'v> {
         }
     }
 
-    /// Whether its plan allows only one node, and a member runs there.
+    /// Returns true if its plan allows only one node, and a member runs there.
     pub(super) fn is_sent_to_members(&self) -> bool {
         let only = self.plan().only.as_deref();
         only.is_some() && self.running.iter().any(|(_, member)| member.place() == only)
     }
 
-    /// Whether its StatefulSet creates this claim.
+    /// Returns true if its StatefulSet creates this claim.
     pub(super) fn makes(&self, claim: &str) -> bool {
         self.placeholder.made(&self.name.name).any(|made| made == claim)
     }
@@ -396,7 +396,7 @@ impl<'v> State<'v> {
         })
     }
 
-    /// Since when the last of the members waits that the scheduler refuses, or that are gated until there is room. The
+    /// Returns since when the last of the members waits that the scheduler refuses, or that are gated until there is room. The
     /// placeholder has its node since `placed`.
     pub(super) fn kept_out_since(&self, placed: Option<Timestamp>) -> Option<Timestamp> {
         let is_kept_out = |of: &MemberDetails| of.unschedulable.is_some() || of.gate.is_some();
@@ -426,14 +426,14 @@ pub(super) fn waits(member: &Member) -> bool {
     !member.finished && member.node.is_none()
 }
 
-/// Whether stowplan's affinity, gate or node requirement places the pod with its placeholder.
+/// Returns true if stowplan's affinity, gate or node requirement places the pod with its placeholder.
 pub(super) fn is_placed(member: &Member) -> bool {
     let is_marked =
         |pod: &MemberDetails| pod.follows || pod.gate.is_some() || bound_by_name(pod).is_some();
     member.details.as_deref().is_some_and(is_marked)
 }
 
-/// Whether a waiting pod can follow its placeholder to another node: unless it requires a node by name
+/// Returns true if a waiting pod can follow its placeholder to another node: unless it requires a node by name
 /// and would not be recreated.
 pub(super) fn can_follow(name: &Name, member: &Member, view: &View) -> bool {
     let bound = member.details.as_deref().and_then(bound_by_name);
@@ -446,7 +446,7 @@ pub(super) fn is_open(node: &str, tolerations: &[Toleration], view: &View) -> bo
     details.is_some_and(|of| of.ready && fit::closed_by(of, tolerations).is_none())
 }
 
-/// Whether a node was deleted or is NotReady.
+/// Returns true if a node was deleted or is NotReady.
 fn is_lost(node: &str, view: &View) -> bool {
     !view.is_node_ready(node)
 }

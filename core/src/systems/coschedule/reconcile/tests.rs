@@ -40,7 +40,7 @@ fn begun(nodes: &[&str]) -> World {
     world
 }
 
-/// The same without a pod of a member: the placeholder alone has a node.
+/// A world as from [`begun`] without a pod of a member: the placeholder alone has a node.
 fn reserved(nodes: &[&str]) -> World {
     let mut world = World::with_run(nodes);
     world.reserve("run");
@@ -54,13 +54,13 @@ fn grouped(nodes: &[&str]) -> World {
     world
 }
 
-/// What the View has of a placeholder.
+/// Finds the row of a placeholder.
 fn known<'w>(world: &'w mut World, of: &str) -> &'w Placeholder {
     let name = Name::new(NAMESPACE, &world.placeholder(of));
     world.view().placeholder(&name).unwrap()
 }
 
-/// Whether the template of a placeholder holds it where members are.
+/// Returns true if the template of a placeholder holds it where members are.
 fn is_held(world: &mut World, of: &str) -> bool {
     known(world, of).plan.as_ref().is_some_and(|plan| plan.held)
 }

@@ -18,7 +18,7 @@ impl Decider<'_, '_> {
         Some(self.should_keep_node())
     }
 
-    /// Whether the group has work to do that ends, and has not waited for too long. Members that run for
+    /// Returns true if the group has work to do that ends, and has not waited for too long. Members that run for
     /// ever, as those of Deployments, are evicted and created again with their group.
     fn should_keep_node(&mut self) -> bool {
         let state = self.state;
@@ -36,7 +36,7 @@ impl Decider<'_, '_> {
     }
 }
 
-/// When a member was created or ended.
+/// Returns when a member was created or ended.
 fn last_event(member: &Member) -> Option<Timestamp> {
     let ended = member.details.as_ref().and_then(|details| details.ended);
     ended.max(member.identity.created)

@@ -116,7 +116,7 @@ impl<'v> Decider<'_, 'v> {
         due.is_some_and(|due| self.elapsed_or_recheck(due, SignedDuration::ZERO))
     }
 
-    /// Since when the first of the members waits that have waited longer than the grace period.
+    /// Returns since when the first of the members waits that have waited longer than the grace period.
     pub(super) fn first_overdue(&mut self, placed: &Placed<'_>) -> Option<Timestamp> {
         let (state, scheduled) = (self.state, placed.pod.scheduled_since);
         let unschedulable = state

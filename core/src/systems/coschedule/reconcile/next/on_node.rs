@@ -12,7 +12,7 @@ use crate::systems::coschedule::reconcile::state::recreating_task_run;
 use crate::systems::fit::Candidate;
 use crate::view::{Name, NodeDetails, Resources};
 
-/// How many grace periods a placeholder stays on a node that refuses its members for a reason other than its
+/// The number of grace periods that a placeholder stays on a node that refuses its members for a reason other than its
 /// size, once it has tried as many nodes as it can avoid.
 const REST: i32 = 10;
 

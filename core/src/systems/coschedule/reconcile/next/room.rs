@@ -32,10 +32,10 @@ use crate::view::{Name, NodeDetails, Resources};
 /// afterwards, the API server refuses the change, and the pod is created again.
 const RELEASE: SignedDuration = SignedDuration::from_secs(10);
 
-/// How long a member waits for its node to give up the room of its placeholder.
+/// The time that a member waits for its node to give up the room of its placeholder.
 const HANDOVER: SignedDuration = SignedDuration::from_secs(60);
 
-/// How long a member has had its node when the placeholder requests room beside it.
+/// The time that a member has had its node when the placeholder requests room beside it.
 const SETTLED: SignedDuration = SignedDuration::from_secs(5);
 
 /// For how long after the creation of its newest waiting pod a group without Tekton asks for a node with

@@ -83,7 +83,7 @@ impl<'v> Decider<'_, 'v> {
         (claims != plan.claims).then_some(claims)
     }
 
-    /// Whether the placeholder must not mount a claim.
+    /// Returns true if the placeholder must not mount a claim.
     pub(super) fn must_not_mount(&self, desired: &Desired<'_>, claim: &str) -> bool {
         let known = self.facts.view.claim(&Name::new(&self.state.name.namespace, claim));
         let is_unusable =

@@ -5,7 +5,7 @@ use super::*;
 /// The grace period of the default policy.
 const GRACE: i64 = 30;
 
-/// Which classes are kept: `fixtures/coschedule/claim-*`.
+/// The classes that are kept: `fixtures/coschedule/claim-*`.
 #[test]
 fn a_kept_class_that_binds_at_once_is_reported_if_it_matters() {
     let classes = [

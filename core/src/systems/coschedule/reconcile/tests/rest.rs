@@ -8,7 +8,7 @@ use super::simulator::is_member;
 use super::*;
 use crate::systems::test_cases::cases;
 
-/// What may happen while runs go on.
+/// An event that may happen while runs go on.
 #[derive(Clone, Debug)]
 enum Happening {
     Task(usize, u32),

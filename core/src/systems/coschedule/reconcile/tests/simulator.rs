@@ -94,7 +94,7 @@ impl World {
         world
     }
 
-    /// The same, and a run with one claim.
+    /// A world as from [`Self::new`], and a run with one claim.
     pub(super) fn with_run(nodes: &[&str]) -> Self {
         let mut world = Self::new(nodes);
         world.claim("c").run("run", &["c"], &[]);
@@ -107,7 +107,7 @@ impl World {
         self.create("Node", name, node)
     }
 
-    /// The same in a zone.
+    /// A node as from [`Self::node`] in a zone.
     pub(super) fn node_in(&mut self, zone: &str, name: &str) -> &mut Self {
         let labels = json!({"topology.kubernetes.io/zone": zone});
         self.node(name).change("Node", name, json!({"metadata": {"labels": labels}}))
@@ -256,7 +256,7 @@ impl World {
         self.change("TaskRun", name, json!({"status": {"conditions": conditions}}))
     }
 
-    /// The same as [`Self::member`], of a group that is not the run's only one. `group`: its placeholder.
+    /// A member as from [`Self::member`], of a group that is not the run's only one. `group`: its placeholder.
     pub(super) fn member_of(&mut self, name: &str, run: &str, group: &str, cpu: u32) -> &mut Self {
         self.task_run(name, run);
         self.pod_of(name, group, cpu);
@@ -266,7 +266,7 @@ impl World {
         self.change("Pod", name, json!({"metadata": {"ownerReferences": owners}, "spec": spec}))
     }
 
-    /// What a run's pod template says, which its placeholder and its pods get.
+    /// Sets a run's pod template, which its placeholder and its pods get.
     pub(super) fn template(&mut self, run: &str, template: &Value) -> &mut Self {
         let spec = json!({"spec": {"taskRunTemplate": {"podTemplate": template}}});
         self.change("PipelineRun", run, spec)
@@ -302,7 +302,7 @@ impl World {
         self.gated_with(name, run, &Value::Null, 100)
     }
 
-    /// The same, with these required node terms and this request. Tekton creates it again by its name if it
+    /// A member as from [`Self::gated`], with these required node terms and this request. Tekton creates it again by its name if it
     /// is deleted.
     pub(super) fn gated_with(
         &mut self,
@@ -462,7 +462,7 @@ impl World {
         self.settle(LONG).expect(places)
     }
 
-    /// How often pods were deleted.
+    /// Returns how often pods were deleted.
     pub(super) fn deletions(&self) -> usize {
         self.writes.iter().filter(|write| write.starts_with("delete Pod")).count()
     }
@@ -484,7 +484,7 @@ impl World {
         own.map(|(_, event)| event.reason).collect()
     }
 
-    /// What the reconciler sees.
+    /// Returns the View of the reconciler.
     pub(super) fn view(&mut self) -> &View {
         self.catch_up(CONTROLLER);
         self.view_of(CONTROLLER)
@@ -569,7 +569,7 @@ fn admit(store: &Store, pod: &mut Value) {
     }
 }
 
-/// Whether a pod is a member of a group, and not its placeholder's.
+/// Returns true if a pod is a member of a group, and not its placeholder's.
 pub(super) fn is_member(pod: &Value) -> bool {
     let labels = &pod["metadata"]["labels"];
     !labels[keys::MEMBER].is_null() && labels[keys::PLACEHOLDER].is_null()
