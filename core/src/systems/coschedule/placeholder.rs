@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use serde_json::{Value, json};
 
@@ -19,6 +20,7 @@ use super::keys::{
     SERVED_GROUP, SERVED_RUN,
 };
 use super::kinds::pipeline_run::PipelineRun;
+use super::kinds::placeholder::Placeholder;
 use super::mode;
 use super::pod_plan::{Added, PodPlan};
 use crate::kubernetes::{HOSTNAME, REQUIRED};
@@ -27,6 +29,7 @@ use crate::systems::coschedule::policy::{
     IsolationScope, Placeholder as PlaceholderPolicy, Requests,
 };
 use crate::systems::pause::{self, KEEPS_NODE};
+use crate::systems::plan::operation::add;
 use crate::view::{Name, Resources};
 
 /// The fields of a pod template that are copied to the placeholder.
@@ -190,9 +193,42 @@ impl<'v> Desired<'v> {
         pod
     }
 
-    /// The tolerations of the template, and those of the plan.
+    /// The operations that write another plan into the pod template of a StatefulSet.
     #[must_use]
-    pub(crate) fn tolerations(&self, plan: &PodPlan) -> Value {
+    pub(crate) fn rewrite(
+        &self,
+        placeholder: &Placeholder,
+        plan: &PodPlan,
+        requests: &Requests,
+    ) -> Vec<PatchOperation> {
+        const TEMPLATE: [&str; 2] = ["spec", "template"];
+        let at = |path: &[&str], value: Value| add(&[&TEMPLATE[..], path].concat(), value);
+        let Placeholder { templates, plan: former, details, .. } = placeholder;
+        let is_annotated = details.as_ref().is_some_and(|details| details.has_annotations);
+        let mut operations = vec![
+            // Its selector requires that it has labels.
+            at(&["metadata", "labels", MEMBER], json!(*self.name.name)),
+            match is_annotated {
+                true => at(&["metadata", "annotations", PLAN], json!(plan.text())),
+                false => at(&["metadata", "annotations"], json!({PLAN: plan.text()})),
+            },
+            at(&["spec", "containers", "0", "resources"], resources(plan.room.as_ref(), requests)),
+            at(&["spec", "volumes"], json!(volumes(&plan.claims))),
+            at(
+                &["spec", "containers", "0", "volumeMounts"],
+                json!(mounts(&plan.claims, templates)),
+            ),
+            at(&["spec", "affinity"], self.affinity(plan)),
+        ];
+        let former = former.as_ref().map(|former| &*former.added.tolerations);
+        if *plan.added.tolerations != *former.unwrap_or_default() {
+            operations.push(at(&["spec", "tolerations"], self.tolerations(plan)));
+        }
+        operations
+    }
+
+    /// The tolerations of the template, and those of the plan.
+    fn tolerations(&self, plan: &PodPlan) -> Value {
         let own = self.template().and_then(|template| template["tolerations"].as_array());
         let mut tolerations = own.cloned().unwrap_or_default();
         let added = plan.added.tolerations.iter().filter(|added| !tolerations.contains(added));
@@ -245,8 +281,7 @@ impl<'v> Desired<'v> {
     }
 
     /// The affinity: the terms of the template, then those of the plan.
-    #[must_use]
-    pub(crate) fn affinity(&self, plan: &PodPlan) -> Value {
+    fn affinity(&self, plan: &PodPlan) -> Value {
         let own = self.template().map(|template| &template["affinity"]);
         let own = own.filter(|affinity| affinity.is_object());
         let mut affinity = own.cloned().unwrap_or_else(|| json!({}));
@@ -360,8 +395,7 @@ fn reference(Run { name, run, .. }: &Run<'_>) -> Value {
 }
 
 /// The volumes of these claims.
-#[must_use]
-pub(crate) fn volumes(claims: &[Box<str>]) -> Vec<Value> {
+fn volumes(claims: &[Box<str>]) -> Vec<Value> {
     let volume = |(index, claim): (usize, &str)| {
         let name = format!("workspace-{index}");
         json!({"name": name, "persistentVolumeClaim": {"claimName": claim}})
@@ -370,8 +404,7 @@ pub(crate) fn volumes(claims: &[Box<str>]) -> Vec<Value> {
 }
 
 /// The mounts of these claims, and of those from the claim templates with these names.
-#[must_use]
-pub(crate) fn mounts(claims: &[Box<str>], templates: &[impl AsRef<str>]) -> Vec<Value> {
+fn mounts(claims: &[Box<str>], templates: &[impl AsRef<str>]) -> Vec<Value> {
     let mount = |volume: &str, folder: &str, index: usize| json!({"name": volume, "mountPath": format!("/{folder}/{index}"), "readOnly": true});
     let named =
         (0..claims.len()).map(|index| mount(&format!("workspace-{index}"), "claims", index));

@@ -72,12 +72,8 @@ pub(crate) struct Added {
 }
 
 impl Added {
-    /// The requirements of a pod to which nobody has added any.
-    pub(crate) const NONE: Self =
-        Self { labels: BTreeMap::new(), tolerations: Vec::new(), terms: Vec::new() };
-
     fn is_empty(&self) -> bool {
-        *self == Self::NONE
+        *self == Self::default()
     }
 
     /// Returns true if an annotation can have them.

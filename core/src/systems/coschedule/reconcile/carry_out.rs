@@ -10,13 +10,11 @@ use super::gate::ungate;
 use super::next::{Decision, Next, Step, Trouble};
 use super::state::{Facts, State};
 use super::{Why, reason};
-use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MEMBER, MISSING_SINCE, PLAN};
+use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderPod};
-use crate::systems::coschedule::placeholder::{mounts, resources, volumes};
-use crate::systems::coschedule::pod_plan::PodPlan;
-use crate::systems::coschedule::policy::Requests;
+use crate::systems::coschedule::placeholder::resources;
 use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use crate::systems::pause::KEEPS_NODE;
 use crate::systems::plan::operation::{add, remove, test, test_uid};
@@ -143,7 +141,9 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
             }
             Next::Rewrite(plan) => {
                 let requests = &self.facts.policy.coschedule.placeholder.requests;
-                self.change(name, placeholder, template(state, &plan, requests));
+                let desired = state.desired.into_iter();
+                let operations = desired.flat_map(|of| of.rewrite(placeholder, &plan, requests));
+                self.change(name, placeholder, operations.collect());
             }
             Next::Resize(room) => {
                 let Some(pod) = state.pod else { return };
@@ -289,32 +289,6 @@ fn keep_node(pod: &PlaceholderPod, keeps: bool) -> Vec<PatchOperation> {
             _ => {}
         }
     }
-    operations
-}
-
-/// The operations that write a plan into the pod template: the plan, the label that the affinity
-/// matches, the resources, the volumes with their mounts, and the affinity.
-fn template(state: &State<'_>, plan: &PodPlan, requests: &Requests) -> Vec<PatchOperation> {
-    const TEMPLATE: [&str; 2] = ["spec", "template"];
-    let at = |path: &[&str], value: serde_json::Value| add(&[&TEMPLATE[..], path].concat(), value);
-    let templates = &state.placeholder.templates;
-    let affinity = state.desired.map(|desired| desired.affinity(plan));
-    let mut operations = vec![
-        // Its selector requires that it has labels.
-        at(&["metadata", "labels", MEMBER], json!(*state.name.name)),
-        match state.details.has_annotations {
-            true => at(&["metadata", "annotations", PLAN], json!(plan.text())),
-            false => at(&["metadata", "annotations"], json!({PLAN: plan.text()})),
-        },
-        at(&["spec", "containers", "0", "resources"], resources(plan.room.as_ref(), requests)),
-        at(&["spec", "volumes"], json!(volumes(&plan.claims))),
-        at(&["spec", "containers", "0", "volumeMounts"], json!(mounts(&plan.claims, templates))),
-    ];
-    operations.extend(affinity.map(|affinity| at(&["spec", "affinity"], affinity)));
-    let is_other = plan.added.tolerations != state.plan().added.tolerations;
-    let tolerations = state.desired.filter(|_| is_other);
-    let tolerations = tolerations.map(|desired| desired.tolerations(plan));
-    operations.extend(tolerations.map(|tolerations| at(&["spec", "tolerations"], tolerations)));
     operations
 }
 

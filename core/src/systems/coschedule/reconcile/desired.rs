@@ -350,7 +350,7 @@ fn added_to(
     let mut added = requirements_of(member);
     added.terms.clear();
     added.labels.retain(|key, _| !is_own(key));
-    if added.labels.is_empty() { Added::NONE } else { added }
+    if added.labels.is_empty() { Added::default() } else { added }
 }
 
 /// Returns the node requirements of a pod.

@@ -3,6 +3,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -20,7 +21,7 @@ use crate::systems::coschedule::kinds::placeholder::{
 };
 use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::placeholder::Desired;
-use crate::systems::coschedule::pod_plan::{Added, PodPlan};
+use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::fit;
 use crate::systems::policy::Policy;
 use crate::view::{Name, Resources, View};
@@ -266,14 +267,7 @@ pub(super) struct State<'v> {
 }
 
 /// Replaces the plan of a template without one.
-static NO_PLAN: PodPlan = PodPlan {
-    only: None,
-    avoid: Vec::new(),
-    held: false,
-    claims: Vec::new(),
-    room: None,
-    added: Added::NONE,
-};
+static NO_PLAN: LazyLock<PodPlan> = LazyLock::new(PodPlan::default);
 
 impl<'v> State<'v> {
     /// Returns the state of a placeholder; `None` if its details are not known.
