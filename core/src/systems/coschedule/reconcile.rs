@@ -9,7 +9,7 @@
 //!
 //! # Modules
 //! `desired`: the placeholders that should exist. `state`: a placeholder that exists, with its
-//! members. `next`: decides its next step, and `why` members wait. `carry_out`: turns decisions into
+//! members, of `group_pod`. `next`: decides its next step, and `why` members wait. `carry_out`: turns decisions into
 //! actions. `gate`: removes the gates of members. `parked`: pods with a claim that is never bound.
 //! `demand`: whether a node could take a group. `gc`: objects that are no longer needed.
 
@@ -18,6 +18,7 @@ mod demand;
 mod desired;
 mod gate;
 mod gc;
+mod group_pod;
 mod next;
 mod parked;
 mod state;
@@ -40,9 +41,10 @@ use carry_out::{PlanBuilder, target_of_run, with_task_runs};
 pub(crate) use demand::joining;
 use desired::Sources;
 use gc::Fate;
+use group_pod::GroupPod;
 use next::Decision;
 pub(crate) use next::{Next, Step, Trouble};
-use state::{Facts, State, waits};
+use state::{Facts, State};
 pub(crate) use why::Why;
 
 /// The reasons of events, except those of refused pods.
@@ -155,9 +157,9 @@ pub(crate) fn explain(
         held_by: None,
         next,
         waits,
-        members: members.into_iter().map(|(name, _, step)| (name.clone(), step)).collect(),
+        members: members.into_iter().map(|(pod, step)| (pod.name.clone(), step)).collect(),
         leaders,
-        waiting: state.waiting.iter().map(|(name, _)| (*name).clone()).collect(),
+        waiting: state.waiting.iter().map(|pod| pod.name.clone()).collect(),
         has_running: !state.running.is_empty(),
         node_of_members: state.nodes().next().map(Into::into),
     })
@@ -190,8 +192,8 @@ impl PlanBuilder<'_, '_> {
     /// Creates a placeholder, once its run has started.
     fn create(&mut self, desired: &Desired<'_>) {
         let run = desired.run().map(|of| (of.name, of.run));
-        let members = self.view().members_of(&desired.name);
-        let waiting: Vec<_> = members.filter(|(_, member)| waits(member)).collect();
+        let members = GroupPod::living(&desired.name, self.view());
+        let waiting: Vec<_> = members.filter(|pod| pod.member.node.is_none()).collect();
         let only = match self.facts.first_node(desired) {
             Ok(Some(only)) => only,
             Ok(None) => return,
@@ -216,7 +218,7 @@ impl PlanBuilder<'_, '_> {
                 "StatefulSet {}, the placeholder of the group, cannot be created: no node is kept for the group, and its pods run beside each other without it{but}; the API server says",
                 desired.name.name
             ),
-            waiting: target_of_run(run).into_iter().chain(with_task_runs(&waiting)).collect(),
+            waiting: target_of_run(run).into_iter().chain(with_task_runs(waiting.iter())).collect(),
             instead,
         };
         let target = Target::new(STATEFUL_SET, &desired.name, "");

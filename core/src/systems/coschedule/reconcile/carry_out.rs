@@ -7,11 +7,11 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::gate::ungate;
+use super::group_pod::GroupPod;
 use super::next::{Decision, Next, Step, Trouble};
 use super::state::{Facts, State};
 use super::{Why, reason};
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
-use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderPod};
 use crate::systems::coschedule::placeholder::resources;
@@ -94,16 +94,13 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
     pub(super) fn report_waiting(
         &mut self,
         run: Option<(&Name, &PipelineRun)>,
-        waiting: &[(&Name, &Member)],
+        waiting: &[GroupPod<'_>],
         why: &Why,
     ) {
         let event = Event { warning: true, reason: why.reason(), note: why.to_string() };
-        let waits = |(_, member): &&(&Name, &Member)| {
-            let is_gated = member.details.as_ref().is_some_and(|details| details.gate.is_some());
-            is_gated || member.other_gate().is_none()
-        };
-        let waiting: Vec<_> = waiting.iter().filter(waits).copied().collect();
-        for target in target_of_run(run).into_iter().chain(with_task_runs(&waiting)) {
+        let waits = |pod: &&GroupPod<'_>| pod.is_gated() || pod.member.other_gate().is_none();
+        let waiting = waiting.iter().filter(waits);
+        for target in target_of_run(run).into_iter().chain(with_task_runs(waiting)) {
             self.report(target, event.clone());
         }
     }
@@ -123,8 +120,8 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         let Decision { next, keeps_node, members, waits, recheck_at } = decision;
         recheck_at.into_iter().for_each(|at| self.recheck_by(at));
         waits.iter().for_each(|why| self.report_waiting(state.run, &state.waiting, why));
-        for (name, member, step) in members {
-            self.carry_out_step(name, member, step);
+        for (pod, step) in members {
+            self.carry_out_step(pod, step);
         }
         let (name, placeholder) = (state.name, state.placeholder);
         match next {
@@ -224,11 +221,11 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         }
     }
 
-    fn carry_out_step(&mut self, name: &Name, member: &Member, step: Step) {
-        let uid = &member.identity.uid;
+    fn carry_out_step(&mut self, pod: GroupPod<'_>, step: Step) {
+        let (name, uid) = (pod.name, &pod.member.identity.uid);
         match step {
             Step::Admit(node) => {
-                let action = ungate(name, member, node.as_deref(), None);
+                let action = ungate(pod, node.as_deref(), None);
                 action.into_iter().for_each(|action| self.act(action));
             }
             Step::Wake => self.act(wake::call(name, uid, self.facts.now, "coscheduled group")),
@@ -238,7 +235,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 let write = Write::Part("status", vec![test_uid(uid), nominated]);
                 self.write(POD, name, uid, write);
             }
-            Step::Release(why) => self.release(name, member, &why),
+            Step::Release(why) => self.release(pod, &why),
             Step::Strand(reason, note) => {
                 let event = Event { warning: true, reason, note };
                 self.report(Target::new(POD, name, uid), event);
@@ -248,7 +245,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
 
     /// Deletes a waiting member that its owner recreates, unless it has changed since the decision: it
     /// may have been bound.
-    pub(super) fn release(&mut self, name: &Name, member: &Member, why: &str) {
+    pub(super) fn release(&mut self, GroupPod { name, member, .. }: GroupPod<'_>, why: &str) {
         let version = Some(member.identity.resource_version.clone());
         let owner = if member.task_run.is_some() { "TaskRun" } else { "owner" };
         let note = format!("{why}; deleted, so that its {owner} creates it again");
@@ -297,8 +294,10 @@ pub(super) fn target_of_run(run: Option<(&Name, &PipelineRun)>) -> Option<Target
 }
 
 /// Pods, each with the TaskRun that created it.
-pub(super) fn with_task_runs(pods: &[(&Name, &Member)]) -> impl Iterator<Item = Target> {
-    pods.iter().flat_map(|(name, member)| {
+pub(super) fn with_task_runs<'p>(
+    pods: impl Iterator<Item = &'p GroupPod<'p>>,
+) -> impl Iterator<Item = Target> {
+    pods.flat_map(|GroupPod { name, member, .. }| {
         let task_run = member.task_run.as_ref().map(|owner| {
             Target::new(TASK_RUN, &Name::new(&name.namespace, &owner.name), &owner.uid)
         });

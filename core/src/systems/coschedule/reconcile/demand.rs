@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
+use super::group_pod::GroupPod;
 use super::state::State;
 use crate::placement::affinity::bound_to;
 use crate::systems::coschedule::kinds::member::MemberDetails;
@@ -22,7 +23,10 @@ pub(super) struct Demand<'v> {
 
 impl<'v> Demand<'v> {
     /// Collects the requirements of a placeholder and of these pods of its group.
-    pub(super) fn of(state: &State<'v>, waiting: impl Iterator<Item = &'v MemberDetails>) -> Self {
+    pub(super) fn of<'s>(state: &State<'v>, waiting: impl Iterator<Item = &'s GroupPod<'v>>) -> Self
+    where
+        'v: 's,
+    {
         let State { name, placeholder, details, view, .. } = state;
         let added = state.desired.and_then(|desired| desired.added.as_ref());
         let added = added.unwrap_or_else(|| &state.plan().added);
@@ -38,7 +42,9 @@ impl<'v> Demand<'v> {
                 tolerations: &details.tolerations,
                 requests: Some(Cow::Owned(details.requests.beyond(&room))),
             },
-            waiting: waiting.map(|pod| joining(pod, &name.namespace, &mounted, view)).collect(),
+            waiting: waiting
+                .map(|pod| joining(pod.details, &name.namespace, &mounted, view))
+                .collect(),
             volumes: volumes::of_claims(&mounted, view),
         };
         Self { view, group, mounted }
@@ -66,10 +72,10 @@ impl<'v> Demand<'v> {
     pub(super) fn joins(
         &self,
         host: Candidate<'_>,
-        (name, pod): (&Name, &MemberDetails),
+        pod: GroupPod<'_>,
         is_ignored: fn(&Obstacle<'_>) -> bool,
     ) -> bool {
-        let pod = joining(pod, &name.namespace, &self.mounted, self.view);
+        let pod = joining(pod.details, &pod.name.namespace, &self.mounted, self.view);
         self.group.join_obstacle(&pod, host, true).is_none_or(|found| is_ignored(&found))
     }
 

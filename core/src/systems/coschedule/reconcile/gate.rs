@@ -13,11 +13,12 @@ use json_patch::PatchOperation;
 use serde_json::json;
 
 use super::carry_out::PlanBuilder;
+use super::group_pod::GroupPod;
 use super::reason;
 use super::state::is_open;
 use crate::systems::coschedule::keys::{COMPONENT, COMPONENT_VALUE, GATE, INSTANCE, provisioned};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
+use crate::systems::coschedule::kinds::member::MemberDetails;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::plan::operation::{add, remove_gate, require_nodes, test_uid};
 use crate::systems::plan::{Action, Event, Target, Write};
@@ -31,7 +32,7 @@ impl PlanBuilder<'_, '_> {
     pub(super) fn let_in(
         &self,
         desired: &Desired<'_>,
-        waiting: &[(&Name, &Member)],
+        waiting: &[GroupPod<'_>],
         only: Option<&str>,
     ) -> (Vec<Action>, bool) {
         let (view, own) = (self.view(), &*desired.name.name);
@@ -39,13 +40,12 @@ impl PlanBuilder<'_, '_> {
         let made: HashSet<String> = made.collect();
         let running = view.members_of(&desired.name).filter_map(|(_, member)| member.place());
         let beside = running.min();
-        let waiting = waiting.iter();
-        let waiting = waiting.filter_map(|(name, of)| Some((*name, *of, of.details.as_deref()?)));
-        let mut waiting: Vec<_> = waiting.collect();
-        waiting.sort_unstable_by_key(|(name, _, details)| (!details.follows, *name));
-        let mut has_first = beside.is_some() || waiting.iter().any(|(.., of)| of.gate.is_none());
+        let mut waiting = waiting.to_vec();
+        waiting.sort_unstable_by_key(|pod| (!pod.details.follows, pod.name));
+        let mut has_first = beside.is_some() || waiting.iter().any(|pod| !pod.is_gated());
         let (mut actions, mut is_needed) = (Vec::new(), false);
-        for (name, member, details) in waiting {
+        for pod in waiting {
+            let GroupPod { member, details, .. } = pod;
             let mounts_made = details.claims.iter().any(|claim| made.contains(&**claim));
             // A controller may know the pod by these labels, but Tekton does not.
             let keeps_labels = details.follows && details.is_labelled && member.task_run.is_none();
@@ -60,7 +60,7 @@ impl PlanBuilder<'_, '_> {
             };
             if is_next {
                 let stands_for = details.follows.then_some(own);
-                actions.extend(ungate(name, member, node, stands_for));
+                actions.extend(ungate(pod, node, stands_for));
                 has_first = true;
             }
         }
@@ -69,15 +69,15 @@ impl PlanBuilder<'_, '_> {
 
     /// Removes the gates of members whose placeholder neither exists nor will be created.
     pub(super) fn lift_forgotten_gates(&mut self, desired: &BTreeMap<Name, Desired<'_>>) {
-        for (name, member) in self.view().members() {
-            let gated = member.details.as_deref().filter(|details| details.gate.is_some());
-            let Some(details) = gated else { continue };
+        let pods = self.view().members().filter_map(GroupPod::new);
+        for pod in pods.filter(GroupPod::is_gated) {
+            let GroupPod { name, member, details } = pod;
             let placeholder = member.placeholder.as_deref();
             let is_expected =
                 placeholder.map(|of| Name::new(&name.namespace, of)).is_some_and(|of| {
                     desired.contains_key(&of) || self.view().placeholder(&of).is_some()
                 });
-            let Some(action) = ungate(name, member, None, None).filter(|_| !is_expected) else {
+            let Some(action) = ungate(pod, None, None).filter(|_| !is_expected) else {
                 continue;
             };
             let effect = match details.follows {
@@ -94,12 +94,13 @@ impl PlanBuilder<'_, '_> {
 /// Removes the gate of a member, which then requires `node`, if given. With the labels of the pod of the placeholder
 /// `stands_for`, the member's own pod affinity selects the member itself. `None`: there is nothing to change.
 pub(super) fn ungate(
-    name: &Name,
-    member: &Member,
+    GroupPod { name, member, details }: GroupPod<'_>,
     node: Option<&str>,
     stands_for: Option<&str>,
 ) -> Option<Action> {
-    let details = member.details.as_deref().filter(|_| !member.identity.deleting)?;
+    if member.identity.deleting {
+        return None;
+    }
     let label = |key: &str, value: &str| add(&["metadata", "labels", key], value);
     let labels = stands_for.filter(|_| !details.is_beside_others).into_iter();
     let labels = labels.flat_map(|own| [label(COMPONENT, COMPONENT_VALUE), label(INSTANCE, own)]);

@@ -35,11 +35,11 @@ use std::fmt;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::Why;
+use super::group_pod::GroupPod;
 use super::state::{Facts, State};
-use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::pod_plan::PodPlan;
-use crate::view::{Name, Resources};
+use crate::view::Resources;
 pub(super) use room::needed as needed_room;
 
 /// The next step for a placeholder and its members.
@@ -48,7 +48,7 @@ pub(crate) struct Decision<'v> {
     /// The next write to its StatefulSet or its pod.
     pub(crate) next: Next,
     /// The steps for its members.
-    pub(crate) members: Vec<(&'v Name, &'v Member, Step)>,
+    pub(crate) members: Vec<(GroupPod<'v>, Step)>,
     /// True if autoscalers are to leave its pod and node alone; `None`: nothing changes.
     pub(crate) keeps_node: Option<bool>,
     /// The reasons to report to waiting members.
@@ -215,8 +215,8 @@ impl<'v> Decider<'_, 'v> {
         Next::Nothing
     }
 
-    fn step(&mut self, name: &'v Name, member: &'v Member, step: Step) {
-        self.decision.members.push((name, member, step));
+    fn step(&mut self, pod: GroupPod<'v>, step: Step) {
+        self.decision.members.push((pod, step));
     }
 
     /// The node on which the placeholder must be because of its leaders; `Some(None)`: any. `None` if that is not

@@ -11,9 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::SignedDuration;
 
 use super::carry_out::PlanBuilder;
-use super::state::recreating_task_run;
+use super::group_pod::GroupPod;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::storage::Claim;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::view::Name;
@@ -33,29 +32,30 @@ impl PlanBuilder<'_, '_> {
         if parked.is_empty() {
             return;
         }
-        let mut found: Vec<_> = self
-            .view()
-            .members()
-            .filter_map(|(name, member)| {
-                let details = member.details.as_ref()?;
-                let mut claims =
-                    details.claims.iter().map(|claim| Name::new(&name.namespace, claim));
-                let claim = claims.find(|claim| parked.contains(claim))?;
-                let is_exempt = details.assisted || details.ignored;
-                (!is_exempt && member.place().is_none()).then_some((name, member, claim))
-            })
-            .collect();
-        found.sort_unstable_by_key(|(name, ..)| *name);
-        for (name, member, claim) in found {
-            self.recreate(name, member, &claim);
+        let mut found: Vec<(GroupPod<'_>, Name)> = Vec::new();
+        for pod in self.view().members().filter_map(GroupPod::new) {
+            let claims = pod.details.claims.iter();
+            let mut claims = claims.map(|claim| Name::new(&pod.name.namespace, claim));
+            let is_exempt = pod.details.assisted || pod.details.ignored;
+            if let Some(claim) = claims.find(|claim| parked.contains(claim))
+                && !is_exempt
+                && pod.member.place().is_none()
+            {
+                found.push((pod, claim));
+            }
+        }
+        found.sort_unstable_by_key(|(pod, _)| pod.name);
+        for (pod, claim) in found {
+            self.recreate(pod, &claim);
         }
     }
 
-    fn recreate(&mut self, name: &Name, member: &Member, claim: &Name) {
+    fn recreate(&mut self, pod: GroupPod<'_>, claim: &Name) {
+        let GroupPod { member, .. } = pod;
         if member.identity.deleting || member.finished {
             return;
         }
-        let task_run = recreating_task_run(name, member, self.view());
+        let task_run = pod.recreating_task_run(self.view());
         let (Some(task_run), Some(created)) = (task_run, member.identity.created) else { return };
         let age = task_run.identity.created.map_or(LONGEST, |first| created.duration_since(first));
         let Ok(due) = created.checked_add(age.clamp(SignedDuration::ZERO, LONGEST)) else { return };
@@ -66,6 +66,6 @@ impl PlanBuilder<'_, '_> {
             "claim {} is parked and never bound, and the pod does not mount the placeholder's claim that replaces it",
             claim.name
         );
-        self.release(name, member, &why);
+        self.release(pod, &why);
     }
 }

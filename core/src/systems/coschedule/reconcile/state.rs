@@ -8,18 +8,18 @@ use std::sync::LazyLock;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::demand::{Demand, bound_by_name};
+use super::demand::Demand;
 use super::desired::claims_on_one_node;
+use super::group_pod::GroupPod;
 use super::{Why, duration};
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
+use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::{
     FIRST, Placeholder, PlaceholderDetails, PlaceholderPod,
 };
-use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::fit;
@@ -212,9 +212,10 @@ fn refused(view: &View) -> HashMap<&str, (&str, Timestamp)> {
 /// By node, the first placeholder there by name that has waiting members.
 fn first_waiting(view: &View) -> HashMap<&str, &Name> {
     let mut first: HashMap<&str, &Name> = HashMap::new();
+    let has_waiting = |name| GroupPod::living(name, view).any(|pod| pod.member.node.is_none());
     for (name, _) in view.placeholders() {
         let node = view.placeholder_pod(name).and_then(PlaceholderPod::place);
-        if let Some(node) = node.filter(|_| view.members_of(name).any(|(_, of)| waits(of))) {
+        if let Some(node) = node.filter(|_| has_waiting(name)) {
             let known = first.entry(node).or_insert(name);
             *known = (*known).min(name);
         }
@@ -260,9 +261,9 @@ pub(super) struct State<'v> {
     /// then not changed.
     pub(super) desired: Option<&'v Desired<'v>>,
     /// Bound members that have not ended, except those terminating on a NotReady node.
-    pub(super) running: Vec<(&'v Name, &'v Member)>,
+    pub(super) running: Vec<GroupPod<'v>>,
     /// Members without a node that are not being deleted.
-    pub(super) waiting: Vec<(&'v Name, &'v Member)>,
+    pub(super) waiting: Vec<GroupPod<'v>>,
     pub(super) hold: Hold,
 }
 
@@ -282,15 +283,16 @@ impl<'v> State<'v> {
         let mut has_foreign = false;
         let run_uid = placeholder.run.as_ref().map(|run| &*run.uid);
         let run = run_uid.and_then(|uid| view.run_by_uid(uid));
-        for (member_name, member) in view.members_of(name).filter(|(_, member)| !member.finished) {
-            let belongs = family::belongs(member_name, member, &name.name, run_uid, view);
-            match member.place() {
-                Some(node) if belongs && !(member.identity.deleting && is_lost(node, view)) => {
-                    running.push((member_name, member));
-                    has_foreign |= !is_placed(member);
+        for pod in GroupPod::living(name, view) {
+            let belongs = family::belongs(pod.name, pod.member, &name.name, run_uid, view);
+            let is_deleting = pod.member.identity.deleting;
+            match pod.member.place() {
+                Some(node) if belongs && !(is_deleting && is_lost(node, view)) => {
+                    running.push(pod);
+                    has_foreign |= !pod.is_placed();
                 }
                 Some(_) => has_foreign = true,
-                None if belongs && !member.identity.deleting => waiting.push((member_name, member)),
+                None if belongs && !is_deleting => waiting.push(pod),
                 None => {}
             }
         }
@@ -328,8 +330,8 @@ impl<'v> State<'v> {
 
     /// The nodes of the running members that stowplan has placed.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &'v str> {
-        let placed = self.running.iter().filter(|(_, member)| is_placed(member));
-        placed.filter_map(|(_, member)| member.place())
+        let placed = self.running.iter().filter(|pod| pod.is_placed());
+        placed.filter_map(|pod| pod.member.place())
     }
 
     /// The node of these members, if all run on the same one.
@@ -351,9 +353,8 @@ impl<'v> State<'v> {
 
     /// Returns true if running members keep its pod on this node.
     pub(super) fn keeps(&self, node: &str) -> bool {
-        let is_here = |(_, member): &(&Name, &Member)| member.place() == Some(node);
         match self.hold {
-            Hold::Closed => self.running.iter().any(is_here),
+            Hold::Closed => self.running.iter().any(|pod| pod.member.place() == Some(node)),
             _ => !self.running.is_empty(),
         }
     }
@@ -361,7 +362,7 @@ impl<'v> State<'v> {
     /// Returns true if its plan allows only one node, and a member runs there.
     pub(super) fn is_sent_to_members(&self) -> bool {
         let only = self.plan().only.as_deref();
-        only.is_some() && self.running.iter().any(|(_, member)| member.place() == only)
+        only.is_some() && self.running.iter().any(|pod| pod.member.place() == only)
     }
 
     /// Returns true if its StatefulSet creates this claim.
@@ -378,27 +379,21 @@ impl<'v> State<'v> {
 
     /// The requirements of the placeholder and of the waiting members that can follow it.
     pub(super) fn demand(&self) -> Demand<'v> {
-        let follow = |of: &&(&Name, &Member)| can_follow(of.0, of.1, self.view);
-        let waiting = self.waiting.iter().filter(follow);
-        Demand::of(self, waiting.filter_map(|(_, member)| member.details.as_deref()))
+        Demand::of(self, self.waiting.iter().filter(|pod| pod.can_follow(self.view)))
     }
 
     /// The waiting members that require a node by name, each with that node.
-    pub(super) fn bound_by_name(&self) -> impl Iterator<Item = (&'v Name, &'v Member, &'v str)> {
-        self.waiting.iter().filter_map(|(name, member)| {
-            Some((*name, *member, bound_by_name(member.details.as_deref()?)?))
-        })
+    pub(super) fn bound_by_name(&self) -> impl Iterator<Item = (GroupPod<'v>, &'v str)> {
+        self.waiting.iter().filter_map(|pod| Some((*pod, pod.bound_by_name()?)))
     }
 
-    /// Returns since when the last of the members waits that the scheduler refuses, or that are gated until there is room. The
-    /// placeholder has its node since `placed`.
+    /// Returns since when the last of the members waits that the scheduler refuses, or that are gated until there is
+    /// room. The placeholder has its node since `placed`.
     pub(super) fn kept_out_since(&self, placed: Option<Timestamp>) -> Option<Timestamp> {
-        let is_kept_out = |of: &MemberDetails| of.unschedulable.is_some() || of.gate.is_some();
-        let kept_out = self
-            .waiting
-            .iter()
-            .filter(|(_, member)| member.details.as_deref().is_some_and(is_kept_out));
-        kept_out.filter_map(|(_, member)| member.identity.created.max(placed)).max()
+        let is_kept_out =
+            |pod: &&GroupPod<'_>| pod.details.unschedulable.is_some() || pod.is_gated();
+        let kept_out = self.waiting.iter().filter(is_kept_out);
+        kept_out.filter_map(|pod| pod.member.identity.created.max(placed)).max()
     }
 
     /// The members that the scheduler finds no node for. With the time since when each has been
@@ -406,32 +401,12 @@ impl<'v> State<'v> {
     pub(super) fn unschedulable(
         &self,
         placed: Option<Timestamp>,
-    ) -> impl Iterator<Item = (&'v Name, &'v Member, &'v MemberDetails, Timestamp)> {
-        self.waiting.iter().filter_map(move |(name, member)| {
-            let details = member.details.as_deref()?;
-            let since = details.unschedulable.as_ref().filter(|_| details.gate.is_none())?.since;
-            Some((*name, *member, details, placed.map_or(since, |placed| placed.max(since))))
+    ) -> impl Iterator<Item = (GroupPod<'v>, Timestamp)> {
+        self.waiting.iter().filter_map(move |pod| {
+            let since = pod.unschedulable_since()?;
+            Some((*pod, placed.map_or(since, |placed| placed.max(since))))
         })
     }
-}
-
-/// Returns true if a pod has neither ended nor a node.
-pub(super) fn waits(member: &Member) -> bool {
-    !member.finished && member.node.is_none()
-}
-
-/// Returns true if stowplan's affinity, gate or node requirement places the pod with its placeholder.
-pub(super) fn is_placed(member: &Member) -> bool {
-    let is_marked =
-        |pod: &MemberDetails| pod.follows || pod.gate.is_some() || bound_by_name(pod).is_some();
-    member.details.as_deref().is_some_and(is_marked)
-}
-
-/// Returns true if a waiting pod can follow its placeholder to another node: unless it requires a node by name
-/// and would not be recreated.
-pub(super) fn can_follow(name: &Name, member: &Member, view: &View) -> bool {
-    let bound = member.details.as_deref().and_then(bound_by_name);
-    bound.is_none() || recreating_task_run(name, member, view).is_some()
 }
 
 /// Returns true if a node is Ready, and takes new pods that have these tolerations.
@@ -443,17 +418,4 @@ pub(super) fn is_open(node: &str, tolerations: &[Toleration], view: &View) -> bo
 /// Returns true if a node was deleted or is NotReady.
 fn is_lost(node: &str, view: &View) -> bool {
     !view.is_node_ready(node)
-}
-
-/// The TaskRun that recreates a pod if it is deleted. Only a TaskRun keeps the pod's name, and only
-/// while the pod has no node.
-pub(super) fn recreating_task_run<'v>(
-    name: &Name,
-    member: &Member,
-    view: &'v View,
-) -> Option<&'v TaskRun> {
-    let owner = member.task_run.as_ref().filter(|_| member.node.is_none())?;
-    let known = view.task_run(&Name::new(&name.namespace, &owner.name))?;
-    let is_active = !known.done && !known.identity.deleting;
-    (is_active && known.identity.uid == owner.uid).then_some(known)
 }

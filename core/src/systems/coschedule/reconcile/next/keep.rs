@@ -23,7 +23,9 @@ impl Decider<'_, '_> {
     fn should_keep_node(&mut self) -> bool {
         let state = self.state;
         let period = duration(self.facts.policy.coschedule.keep_node_for);
-        if period.is_zero() || !state.running.iter().chain(&state.waiting).all(|(_, of)| ends(of)) {
+        if period.is_zero()
+            || !state.running.iter().chain(&state.waiting).all(|pod| ends(pod.member))
+        {
             return false;
         }
         let quiet_since =

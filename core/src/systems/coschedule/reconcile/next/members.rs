@@ -5,16 +5,12 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::on_node::Placed;
 use super::{Decider, Step};
 use crate::systems::coschedule::groups::{self, Membership};
-use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::placeholder::Desired;
-use crate::systems::coschedule::reconcile::demand::bound_by_name;
+use crate::systems::coschedule::reconcile::group_pod::GroupPod;
 use crate::systems::coschedule::reconcile::reason;
-use crate::systems::coschedule::reconcile::state::{
-    PATIENCE, can_follow, is_placed, recreating_task_run,
-};
+use crate::systems::coschedule::reconcile::state::PATIENCE;
 use crate::systems::wake;
-use crate::view::Name;
 
 impl<'v> Decider<'_, 'v> {
     /// Recreates waiting members that now belong to another group of their run. When they were
@@ -26,13 +22,13 @@ impl<'v> Decider<'_, 'v> {
             return;
         }
         let view = self.facts.view;
-        for &(name, member) in &self.state.waiting {
-            let Some(details) = member.details.as_deref() else { continue };
+        for &pod in &self.state.waiting {
+            let GroupPod { name, member, details } = pod;
             // Users can set the label.
-            if !is_placed(member) || member.group.is_some() {
+            if !pod.is_placed() || member.group.is_some() {
                 continue;
             }
-            let Some(task_run) = recreating_task_run(name, member, view) else { continue };
+            let Some(task_run) = pod.recreating_task_run(view) else { continue };
             let claims: Vec<&str> = details.claims.iter().map(AsRef::as_ref).collect();
             let selector: Vec<(&str, &str)> =
                 details.node_selector.iter().map(|(key, value)| (&**key, &**value)).collect();
@@ -45,7 +41,7 @@ impl<'v> Decider<'_, 'v> {
                     "no node can mount all volumes of its run, and it now belongs to placeholder {}",
                     group.name
                 );
-                self.step(name, member, Step::Release(why));
+                self.step(pod, Step::Release(why));
             }
         }
     }
@@ -58,15 +54,15 @@ impl<'v> Decider<'_, 'v> {
     pub(super) fn recreate_members_bound_elsewhere(&mut self) {
         let state = self.state;
         let node = state.pod.and_then(PlaceholderPod::place);
-        for (name, member, bound) in state.bound_by_name().filter(|of| Some(of.2) != node) {
-            if recreating_task_run(name, member, self.facts.view).is_some() {
+        for (pod, bound) in state.bound_by_name().filter(|of| Some(of.1) != node) {
+            if pod.recreating_task_run(self.facts.view).is_some() {
                 let why = format!("it requires node {bound}, which its group has left");
-                self.step(name, member, Step::Release(why));
+                self.step(pod, Step::Release(why));
             } else if let Some(node) = node {
                 let note = format!(
                     "it requires node {bound}, and its group is now on node {node}: it must be deleted and created again"
                 );
-                self.step(name, member, Step::Strand(reason::BOUND_ELSEWHERE, note));
+                self.step(pod, Step::Strand(reason::BOUND_ELSEWHERE, note));
             }
         }
     }
@@ -77,36 +73,29 @@ impl<'v> Decider<'_, 'v> {
     pub(super) fn admit_and_wake(&mut self, placed: &Placed<'_>) -> bool {
         let state = self.state;
         let mut admits = false;
-        for &(name, member) in &state.waiting {
-            let gated = member.details.as_deref().filter(|details| details.gate.is_some());
-            let Some(details) = gated else { continue };
-            let has_room = placed.lets_in(name, details);
-            if (has_room || details.follows) && !self.is_handing_over(placed, member, has_room) {
-                let node = (!details.follows).then(|| placed.node.into());
-                self.step(name, member, Step::Admit(node));
+        for &pod in state.waiting.iter().filter(|pod| pod.is_gated()) {
+            let has_room = placed.lets_in(pod);
+            let follows = pod.details.follows;
+            if (has_room || follows) && !self.is_handing_over(placed, pod, has_room) {
+                let node = (!follows).then(|| placed.node.into());
+                self.step(pod, Step::Admit(node));
                 admits = true;
             }
         }
-        for (name, member, details, since) in state.unschedulable(placed.pod.scheduled_since) {
+        for (pod, since) in state.unschedulable(placed.pod.scheduled_since) {
             // A wake-up helps only a member that fits here.
-            let is_bound_elsewhere = bound_by_name(details).is_some_and(|on| on != placed.node);
-            if !is_bound_elsewhere && placed.lets_in(name, details) {
-                self.wake_member(name, member, details, since);
+            let is_bound_elsewhere = pod.bound_by_name().is_some_and(|on| on != placed.node);
+            if !is_bound_elsewhere && placed.lets_in(pod) {
+                self.wake_member(pod, since);
             }
         }
         admits
     }
 
     /// Wakes a member that has been unschedulable since `since`, once that is due.
-    pub(super) fn wake_member(
-        &mut self,
-        name: &'v Name,
-        member: &'v Member,
-        details: &MemberDetails,
-        since: Timestamp,
-    ) {
-        if self.is_to_wake(since, details.woken) {
-            self.step(name, member, Step::Wake);
+    pub(super) fn wake_member(&mut self, pod: GroupPod<'v>, since: Timestamp) {
+        if self.is_to_wake(since, pod.details.woken) {
+            self.step(pod, Step::Wake);
         }
     }
 
@@ -119,16 +108,13 @@ impl<'v> Decider<'_, 'v> {
     /// Returns since when the first of the members waits that have waited longer than the grace period.
     pub(super) fn first_overdue(&mut self, placed: &Placed<'_>) -> Option<Timestamp> {
         let (state, scheduled) = (self.state, placed.pod.scheduled_since);
-        let unschedulable = state
-            .unschedulable(scheduled)
-            .filter(|(name, member, ..)| can_follow(name, member, state.view))
-            .map(|(.., since)| since);
+        let unschedulable = state.unschedulable(scheduled);
+        let unschedulable = unschedulable.filter(|(pod, _)| pod.can_follow(state.view));
+        let unschedulable = unschedulable.map(|(_, since)| since);
         // The scheduler does not report on gated pods.
-        let gated = state.waiting.iter().filter_map(|(name, member)| {
-            let details = member.details.as_deref().filter(|details| details.gate.is_some())?;
-            let is_let_in = details.follows || placed.lets_in(name, details);
-            member.identity.created.max(scheduled).filter(|_| !is_let_in)
-        });
+        let gated = state.waiting.iter().filter(|pod| pod.is_gated());
+        let gated = gated.filter(|pod| !pod.details.follows && !placed.lets_in(**pod));
+        let gated = gated.filter_map(|pod| pod.member.identity.created.max(scheduled));
         let since = unschedulable.chain(gated).min()?;
         self.elapsed_or_recheck(since, self.facts.grace()).then_some(since)
     }

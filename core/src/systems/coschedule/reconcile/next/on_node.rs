@@ -3,14 +3,13 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Decider, Next, Step, Trouble};
-use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::pod_plan::MOST_AVOIDED;
 use crate::systems::coschedule::reconcile::Why;
 use crate::systems::coschedule::reconcile::demand::Demand;
-use crate::systems::coschedule::reconcile::state::recreating_task_run;
+use crate::systems::coschedule::reconcile::group_pod::GroupPod;
 use crate::systems::fit::Candidate;
-use crate::view::{Name, NodeDetails, Resources};
+use crate::view::{NodeDetails, Resources};
 
 /// The number of grace periods that a placeholder stays on a node that refuses its members for a reason other than its
 /// size, once it has tried as many nodes as it can avoid.
@@ -31,13 +30,13 @@ pub(super) struct Placed<'v> {
 
 impl Placed<'_> {
     /// Returns true if the node could take this pod of the group.
-    pub(super) fn lets_in(&self, name: &Name, pod: &MemberDetails) -> bool {
-        self.host.is_some_and(|host| self.demand.joins(host, (name, pod), |_| false))
+    pub(super) fn lets_in(&self, pod: GroupPod<'_>) -> bool {
+        self.host.is_some_and(|host| self.demand.joins(host, pod, |_| false))
     }
 
     /// Returns true if the node could take this pod of the group once it has capacity.
-    pub(super) fn suits(&self, name: &Name, pod: &MemberDetails) -> bool {
-        let joins = |host| self.demand.joins(host, (name, pod), |of| of.is_lack_of_capacity());
+    pub(super) fn suits(&self, pod: GroupPod<'_>) -> bool {
+        let joins = |host| self.demand.joins(host, pod, |of| of.is_lack_of_capacity());
         self.host.is_some_and(joins)
     }
 }
@@ -69,7 +68,7 @@ impl<'v> Decider<'_, 'v> {
         // The members run on another node: the pod was deleted while they ran, or the scheduler first
         // chose their node for it, and then another because a claim changed before it was bound. It
         // does not follow members that are all being deleted: the group's next pods can be here.
-        let has_stable = state.running.iter().any(|(_, member)| !member.identity.deleting);
+        let has_stable = state.running.iter().any(|pod| !pod.member.identity.deleting);
         let apart = state.only_node().filter(|members| members != node && has_stable);
         if let Some(members) = apart.filter(|members| demand.takes_placeholder(members)) {
             let why = Some(Trouble::Apart(members.into()));
@@ -165,8 +164,9 @@ impl<'v> Decider<'_, 'v> {
     /// pods do not require the node again.
     fn leave(&mut self, placed: &Placed<'_>, trouble: Trouble) -> Next {
         let (state, Placed { pod, node, .. }) = (self.state, placed);
-        let recreates = |name, member| recreating_task_run(name, member, state.view).is_some();
-        let is_bound = |of: &(_, _, &str)| of.2 == *node && recreates(of.0, of.1);
+        let is_bound = |(member, on): &(GroupPod<'_>, &str)| {
+            on == node && member.recreating_task_run(state.view).is_some()
+        };
         let mut bound = state.bound_by_name().filter(is_bound).peekable();
         if state.desired.is_none() || bound.peek().is_none() {
             return Next::Recreate { why: Some(trouble) };
@@ -176,9 +176,9 @@ impl<'v> Decider<'_, 'v> {
         {
             return next;
         }
-        for (name, member, _) in bound {
+        for (member, _) in bound {
             let why = format!("it requires node {node}, which its group leaves");
-            self.step(name, member, Step::Release(why));
+            self.step(member, Step::Release(why));
         }
         Next::Nothing
     }
@@ -265,7 +265,7 @@ impl<'v> Decider<'_, 'v> {
         let mut note = format!("node {node}, where the group is, does not take the waiting pods");
         // The scheduler does not look at gated pods.
         let mut refused = self.state.unschedulable(None);
-        if let Some(it) = refused.find_map(|(_, _, details, _)| details.unschedulable.as_ref()) {
+        if let Some(it) = refused.find_map(|(pod, _)| pod.details.unschedulable.as_ref()) {
             let message = it.message.trim_end_matches('.');
             note += &format!("; the scheduler says: {message}");
         }
@@ -275,20 +275,19 @@ impl<'v> Decider<'_, 'v> {
     /// The group does not move while a member runs: reports to the waiting members which one.
     pub(super) fn wait_for_members(&mut self, node: &str, why: &str) -> Next {
         let state = self.state;
-        let is_here = |(_, member): &&(&Name, &Member)| member.place() == Some(node);
-        let running = state.running.iter().find(is_here).or_else(|| state.running.first());
-        let Some((running, member)) = running.filter(|_| !state.waiting.is_empty()) else {
+        let mut here = state.running.iter().filter(|pod| pod.member.place() == Some(node));
+        let running = here.next().or_else(|| state.running.first());
+        let Some(running) = running.filter(|_| !state.waiting.is_empty()) else {
             return Next::Nothing;
         };
-        let is_lasting = member.details.as_ref().is_some_and(|details| details.runs_for_ever);
-        let until = match is_lasting {
+        let until = match running.details.runs_for_ever {
             true => "no pod of it runs there, and that one does not end by itself",
             false => "that pod has ended",
         };
         let note = format!(
             "{why}, and pod {} of the group still runs on {}: the group moves when {until}",
-            running.name,
-            member.place().unwrap_or(node)
+            running.name.name,
+            running.member.place().unwrap_or(node)
         );
         self.wait(Why::Members(note))
     }

@@ -20,13 +20,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::on_node::Placed;
 use super::{Decider, Next, Step};
-use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::Reserve;
-use crate::systems::coschedule::reconcile::state::{Facts, can_follow};
-use crate::view::{Name, NodeDetails, Resources};
+use crate::systems::coschedule::reconcile::group_pod::GroupPod;
+use crate::systems::coschedule::reconcile::state::Facts;
+use crate::view::{NodeDetails, Resources};
 
 /// The time in which a bound pod should have given up room for which a member waits. If it still has all of it
 /// afterwards, the API server refuses the change, and the pod is created again.
@@ -43,21 +43,21 @@ const SETTLED: SignedDuration = SignedDuration::from_secs(5);
 const SIDE_BY_SIDE: SignedDuration = SignedDuration::from_secs(15);
 
 /// Returns when the room for several members becomes that of the largest one. `None`: it is by now.
-fn several_until(waiting: &[(&Name, &Member)], facts: &Facts<'_>) -> Option<Timestamp> {
-    let are_native = waiting.iter().all(|(_, member)| member.group.is_some());
+fn several_until(waiting: &[GroupPod<'_>], facts: &Facts<'_>) -> Option<Timestamp> {
+    let are_native = waiting.iter().all(|pod| pod.member.group.is_some());
     let asks = are_native || facts.policy.coschedule.reserve == Reserve::Peak;
-    let newest = waiting.iter().filter_map(|(_, member)| member.identity.created).max()?;
+    let newest = waiting.iter().filter_map(|pod| pod.member.identity.created).max()?;
     newest.checked_add(SIDE_BY_SIDE).ok().filter(|until| asks && *until > facts.now)
 }
 
 /// Returns the room that a group needs beside its placeholder, of which these members wait.
 pub(in super::super) fn needed(
     desired: &Desired<'_>,
-    waiting: &[(&Name, &Member)],
+    waiting: &[GroupPod<'_>],
     facts: &Facts<'_>,
 ) -> Option<Resources> {
-    let follow = waiting.iter().filter(|(name, member)| can_follow(name, member, facts.view));
-    let requests = follow.filter_map(|(_, member)| Some(&member.details.as_ref()?.requests));
+    let follow = waiting.iter().filter(|pod| pod.can_follow(facts.view));
+    let requests = follow.map(|pod| &pod.details.requests);
     let (join, reserve): (fn(&Resources, &Resources) -> Resources, _) =
         match several_until(waiting, facts) {
             Some(_) => (Resources::plus, Reserve::Peak),
@@ -144,19 +144,19 @@ impl Decider<'_, '_> {
     /// placeholder has given up its own: a pod of others that has waited for longer would get it. An attempt to
     /// schedule a member that fails meanwhile ends that. Returns true if it is new for one of them.
     fn nominate(&mut self, placed: &Placed<'_>) -> bool {
-        let is_new = |name: &Name, details: &MemberDetails| {
-            let is_kept_out = match details.gate {
-                Some(_) => !placed.lets_in(name, details),
-                None => details.unschedulable.is_some(),
+        let is_new = |pod: &GroupPod<'_>| {
+            let is_kept_out = match pod.is_gated() {
+                true => !placed.lets_in(*pod),
+                false => pod.details.unschedulable.is_some(),
             };
             is_kept_out
-                && details.nominated.as_deref() != Some(placed.node)
-                && placed.suits(name, details)
+                && pod.details.nominated.as_deref() != Some(placed.node)
+                && placed.suits(*pod)
         };
         let mut waiting = self.state.waiting.clone();
-        waiting.retain(|(name, of)| of.details.as_deref().is_some_and(|of| is_new(name, of)));
-        for &(name, member) in &waiting {
-            self.step(name, member, Step::Nominate(Some(placed.node.into())));
+        waiting.retain(is_new);
+        for &pod in &waiting {
+            self.step(pod, Step::Nominate(Some(placed.node.into())));
         }
         !waiting.is_empty()
     }
@@ -166,10 +166,11 @@ impl Decider<'_, '_> {
     pub(super) fn withdraw_nominations(&mut self) {
         let node = self.state.pod.and_then(PlaceholderPod::place);
         let node = node.or_else(|| self.state.plan().only.as_deref());
-        for &(name, member) in &self.state.waiting {
-            let details = member.details.as_deref().filter(|of| of.follows && !of.is_beside_others);
-            if details.and_then(|of| of.nominated.as_deref()).is_some_and(|on| Some(on) != node) {
-                self.step(name, member, Step::Nominate(None));
+        for &pod in &self.state.waiting {
+            let GroupPod { details, .. } = pod;
+            let is_elsewhere = details.nominated.as_deref().is_some_and(|on| Some(on) != node);
+            if details.follows && !details.is_beside_others && is_elsewhere {
+                self.step(pod, Step::Nominate(None));
             }
         }
     }
@@ -180,13 +181,13 @@ impl Decider<'_, '_> {
     pub(super) fn is_handing_over(
         &mut self,
         placed: &Placed<'_>,
-        member: &Member,
+        waiting: GroupPod<'_>,
         has_room: bool,
     ) -> bool {
         let (pod, Some(room)) = (placed.pod, &placed.room) else { return false };
         let has_given_up =
             pod.is_seen && (has_room || room.covers(&pod.room_in(&pod.counted, &self.facts.kept)));
-        let since = member.identity.created.max(pod.scheduled_since);
+        let since = waiting.member.identity.created.max(pod.scheduled_since);
         !has_given_up && since.is_some_and(|since| !self.elapsed_or_recheck(since, HANDOVER))
     }
 
@@ -211,12 +212,11 @@ impl Decider<'_, '_> {
         let Some(to_come) = to_come.filter(can_hold) else { return Some(Resources::default()) };
         let used = facts.view.node_usage(node).map(|of| of.requested.beyond(&pod.counted));
         let free = allocatable.beyond(&used.unwrap_or_default().plus(&pod.requests));
-        let waiting = state.waiting.iter().filter_map(|(_, member)| member.details.as_deref());
-        let waiting =
-            waiting.fold(Resources::default(), |sum, details| sum.plus(&details.requests));
+        let waiting = state.waiting.iter().map(|pod| &pod.details.requests);
+        let waiting = waiting.fold(Resources::default(), |sum, requests| sum.plus(requests));
         let mut may_grow = state.waiting.is_empty();
-        for (_, member) in &state.running {
-            let since = member.details.as_ref().and_then(|details| details.scheduled_since);
+        for running in &state.running {
+            let since = running.details.scheduled_since;
             may_grow &= since.is_none_or(|since| self.elapsed_or_recheck(since, SETTLED));
         }
         let (left, fits) = (held.beyond(&waiting.beyond(&free)), free.plus(held));

@@ -71,8 +71,8 @@ impl<'v> Decider<'_, 'v> {
         let desired = state.desired.filter(|_| state.running.is_empty())?;
         let plan = state.plan();
         let is_new = |claim: &&str| !plan.mounts(claim) && !state.makes(claim);
-        let of_waiting = state.waiting.iter().filter_map(|(_, member)| member.details.as_deref());
-        let of_waiting = of_waiting.flat_map(|details| &details.claims).map(AsRef::as_ref);
+        let of_waiting = state.waiting.iter().flat_map(|pod| &pod.details.claims);
+        let of_waiting = of_waiting.map(AsRef::as_ref);
         let mut added: BTreeSet<&str> = of_waiting.filter(is_new).collect();
         added.retain(|claim| is_on_one_node(&state.name.namespace, claim, self.facts.view));
         added.extend(desired.claims.iter().copied().filter(is_new));

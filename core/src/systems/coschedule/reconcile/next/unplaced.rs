@@ -8,7 +8,7 @@ use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::{FAILED, MISSING_SINCE};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::kinds::unschedulable::Unschedulable;
-use crate::systems::coschedule::reconcile::state::recreating_task_run;
+use crate::systems::coschedule::reconcile::group_pod::GroupPod;
 use crate::systems::coschedule::reconcile::{Why, reason};
 
 /// The time that the StatefulSet controller gets to create a pod.
@@ -60,14 +60,14 @@ impl<'v> Decider<'_, 'v> {
     pub(super) fn release_members(&mut self, missing: Timestamp) {
         let state = self.state;
         self.wake_beside_others();
-        for &(name, member) in &state.waiting {
-            let Some(details) = member.details.as_deref() else { continue };
+        for &pod in &state.waiting {
+            let GroupPod { member, details, .. } = pod;
             // A new pod would need the same claim, which only the StatefulSet creates.
             let needs_claim = details.claims.iter().any(|claim| state.makes(claim));
             if details.is_beside_others || needs_claim {
                 continue;
             }
-            let of_task_run = recreating_task_run(name, member, self.facts.view).is_some();
+            let of_task_run = pod.recreating_task_run(self.facts.view).is_some();
             let is_at_once = of_task_run && self.facts.policy.repair == Repair::RecreatePending;
             let created = member.identity.created.unwrap_or(missing);
             let patience = created.duration_since(missing).min(LONGEST).max(self.facts.grace());
@@ -83,7 +83,7 @@ impl<'v> Decider<'_, 'v> {
             } else {
                 continue;
             };
-            self.step(name, member, step);
+            self.step(pod, step);
         }
     }
 
@@ -94,11 +94,11 @@ impl<'v> Decider<'_, 'v> {
         if !state.running.is_empty() {
             return;
         }
-        for (name, member, details, since) in state.unschedulable(None) {
-            let message = details.unschedulable.as_ref().map(|it| &it.message);
+        for (pod, since) in state.unschedulable(None) {
+            let message = pod.details.unschedulable.as_ref().map(|it| &it.message);
             let was_refused = message.is_some_and(|it| it.contains(NO_AFFINITY_MATCH));
-            if details.is_beside_others && was_refused {
-                self.wake_member(name, member, details, since);
+            if pod.details.is_beside_others && was_refused {
+                self.wake_member(pod, since);
             }
         }
     }
