@@ -181,7 +181,7 @@ impl<'v> Desired<'v> {
             }
         }
         let system = plan.added.labels.get("kubernetes.io/os").map(AsRef::as_ref);
-        let system = system.or(pod["nodeSelector"]["kubernetes.io/os"].as_str());
+        let system = system.or_else(|| pod["nodeSelector"]["kubernetes.io/os"].as_str());
         let is_windows = system == Some("windows");
         // The run's volumes or the cluster may need the run's own user. Root is not allowed.
         let has_user = pod["securityContext"]["runAsUser"].as_i64().is_some_and(|user| user != 0);
