@@ -36,13 +36,13 @@ pub(crate) fn root<'v>(
     (root.0, root.1, None)
 }
 
-/// What the TaskRuns of a run and its child runs show.
+/// Facts that the TaskRuns of a run and its child runs show.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Signs {
-    /// Whether there is a TaskRun. Tekton creates the first one after the run's claims and before any
+    /// True if there is a TaskRun. Tekton creates the first one after the run's claims and before any
     /// pod, and it shows whether Tekton's own assistant is on.
     pub has_started: bool,
-    /// Whether Tekton's own affinity assistant places the run. In its default mode it marks only TaskRuns
+    /// True if Tekton's own affinity assistant places the run. In its default mode it marks only TaskRuns
     /// that use a claim. Ended TaskRuns count.
     pub is_assisted: bool,
 }
@@ -53,9 +53,9 @@ pub(crate) struct Signs {
 pub(crate) fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs {
     let mut signs = Signs::default();
     for run in with_below(root, view) {
-        let counts = view.tasks_of_run(&root_name.namespace, &run.identity.uid);
-        signs.has_started |= counts.made > 0;
-        signs.is_assisted |= counts.assisted > 0;
+        let (namespace, uid) = (&root_name.namespace, &run.identity.uid);
+        signs.has_started |= view.task_runs_of_run(namespace, uid).next().is_some();
+        signs.is_assisted |= view.is_assisted(namespace, uid);
     }
     signs
 }
@@ -111,7 +111,7 @@ pub(crate) fn recorded<'v>(
     placeholders.filter_map(|(_, placeholder)| Some((placeholder, placeholder.record.as_deref()?)))
 }
 
-/// Whether a pod with a placeholder's label belongs to it: its annotation names the native group, or its
+/// Returns true if a pod with a placeholder's label belongs to it: its annotation names the native group, or its
 /// TaskRun belongs to the run with this UID. Users can set the label, so it alone does not count. A pod
 /// with an unknown TaskRun counts: the watch of TaskRuns may be late, and the API server deletes pods
 /// without an owner.

@@ -8,164 +8,93 @@ use super::pipeline_run::{PipelineRun, PipelineRuns};
 use super::placeholder::{FIRST, Placeholder, PlaceholderPod, PlaceholderPods, Placeholders};
 use super::storage::{Claim, Claims, StorageClass, StorageClasses, Volume, Volumes};
 use super::task::{Task, Tasks};
-use super::task_run::{TaskCounts, TaskRun, TaskRuns};
-use std::sync::Arc;
-
+use super::task_run::{TaskRun, TaskRuns};
 use crate::systems::coschedule::resources::TASK_RUN;
 use crate::view::{Name, View};
 
 /// The queries of coscheduling to a View. An object is found once its watch has delivered it.
 pub(crate) trait CoscheduleView {
-    fn task_run(&self, name: &Name) -> Option<&TaskRun>;
+    /// Returns the View itself.
+    fn view(&self) -> &View;
 
-    /// The runs with a TaskRun that Tekton's own affinity assistant places.
-    fn assisted_runs(&self) -> impl Iterator<Item = &PipelineRun>;
-
-    /// The active TaskRuns that a quota refuses a pod, sorted by name.
-    fn refused_task_runs(&self) -> impl Iterator<Item = (&Name, &TaskRun)>;
-
-    /// How many TaskRuns the PipelineRun with this UID has.
-    fn tasks_of_run(&self, namespace: &str, uid: &str) -> TaskCounts;
-
-    /// The TaskRuns of the PipelineRun with this UID, sorted by name.
-    fn task_runs_of_run(&self, namespace: &str, uid: &str) -> impl Iterator<Item = &TaskRun>;
-
-    /// A Task. Not for admission.
-    fn task(&self, name: &Name) -> Option<&Task>;
-
-    /// Whether the cluster serves Tekton's kinds. True until a watch reports otherwise.
-    fn has_tekton(&self) -> bool;
-
-    fn pipeline_run(&self, name: &Name) -> Option<&PipelineRun>;
-
-    /// The PipelineRun with this UID.
-    fn run_by_uid(&self, uid: &str) -> Option<(&Name, &PipelineRun)>;
-
-    /// All PipelineRuns, unordered.
-    fn pipeline_runs(&self) -> impl Iterator<Item = (&Name, &PipelineRun)>;
-
-    /// The child runs of the PipelineRun with this UID, sorted by name.
-    fn runs_below(&self, uid: &str) -> impl Iterator<Item = (&Name, &PipelineRun)>;
-
-    fn pipeline(&self, name: &Name) -> Option<&NamedPipeline>;
-
-    fn claim(&self, name: &Name) -> Option<&Claim>;
-
-    /// The claims that the PipelineRun with this UID owns, sorted by name.
-    fn claims_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Claim)>;
-
-    fn storage_class(&self, name: &str) -> Option<&StorageClass>;
-
-    /// All storage classes, unordered.
-    fn storage_classes(&self) -> impl Iterator<Item = (&str, &StorageClass)>;
-
-    fn volume(&self, name: &str) -> Option<&Volume>;
-
-    fn placeholder(&self, name: &Name) -> Option<&Placeholder>;
-
-    /// All placeholders, unordered.
-    fn placeholders(&self) -> impl Iterator<Item = (&Name, &Placeholder)>;
-
-    /// The placeholders that the PipelineRun with this UID owns, sorted by name.
-    fn placeholders_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Placeholder)>;
-
-    /// The pod of the placeholder with this name.
-    fn placeholder_pod(&self, placeholder: &Name) -> Option<&PlaceholderPod>;
-
-    /// The pods of all placeholders, unordered.
-    fn placeholder_pods(&self) -> impl Iterator<Item = (&Name, &PlaceholderPod)>;
-
-    /// A pod that is, or may become, a member of a group.
-    fn member(&self, name: &Name) -> Option<&Member>;
-
-    /// All pods that are, or may become, members of groups, unordered.
-    fn members(&self) -> impl Iterator<Item = (&Name, &Member)>;
-
-    /// The pods that were admitted for a placeholder, sorted by name.
-    fn members_of(&self, placeholder: &Name) -> impl Iterator<Item = (&Name, &Member)>;
-
-    /// Whether a pod that has not ended mounts a claim, whatever created the pod and whether it has a
-    /// node. Always false outside the controller.
-    fn is_mounted(&self, claim: &Name) -> bool;
-
-    /// The unparsed annotation `stowplan.dev/coschedule` of a namespace.
-    fn namespace_mode(&self, name: &str) -> Option<&str>;
-}
-
-impl CoscheduleView for View {
     fn task_run(&self, name: &Name) -> Option<&TaskRun> {
-        self.table::<TaskRuns>()?.get(name)
+        self.view().table::<TaskRuns>()?.get(name)
     }
 
+    /// The runs with a TaskRun that Tekton's own affinity assistant places.
     fn assisted_runs(&self) -> impl Iterator<Item = &PipelineRun> {
-        let tables = self.table::<TaskRuns>().into_iter();
-        tables.flat_map(|runs| &runs.index().assisted_runs).filter_map(|of| {
+        let tables = self.view().table::<TaskRuns>().into_iter();
+        tables.flat_map(|task_runs| task_runs.index().assisted.keys()).filter_map(|of| {
             let (name, run) = self.run_by_uid(&of.name)?;
             (name.namespace == of.namespace).then_some(run)
         })
     }
 
+    /// The active TaskRuns that a quota refuses a pod, sorted by name.
     fn refused_task_runs(&self) -> impl Iterator<Item = (&Name, &TaskRun)> {
-        let tables = self.table::<TaskRuns>().into_iter();
+        let tables = self.view().table::<TaskRuns>().into_iter();
         tables.flat_map(|table| {
             table.index().refused.iter().filter_map(|name| table.get_key_value(name))
         })
     }
 
-    fn tasks_of_run(&self, namespace: &str, uid: &str) -> TaskCounts {
-        let runs = self.table::<TaskRuns>();
-        let of_run = runs.and_then(|runs| runs.index().by_run.get(&Name::new(namespace, uid)));
-        let of_run = of_run.map(|of| TaskCounts { made: of.names.len(), assisted: of.assisted });
-        of_run.unwrap_or_default()
+    /// Returns true if Tekton's own affinity assistant places a TaskRun of the PipelineRun with this UID.
+    fn is_assisted(&self, namespace: &str, uid: &str) -> bool {
+        let run = Name::new(namespace, uid);
+        let task_runs = self.view().table::<TaskRuns>();
+        task_runs.is_some_and(|table| table.index().assisted.get(&run).next().is_some())
     }
 
+    /// The TaskRuns of the PipelineRun with this UID, active and ended ones, sorted by name.
     fn task_runs_of_run(&self, namespace: &str, uid: &str) -> impl Iterator<Item = &TaskRun> {
         let run = Name::new(namespace, uid);
-        self.table::<TaskRuns>().into_iter().flat_map(move |table| {
-            let names = table.index().by_run.get(&run).into_iter().flat_map(|of_run| &of_run.names);
-            let namespace = run.namespace.clone();
-            names.filter_map(move |name| {
-                let name = Name { namespace: namespace.clone(), name: Arc::clone(name) };
-                table.get(&name)
-            })
+        self.view().table::<TaskRuns>().into_iter().flat_map(move |table| {
+            table.index().by_run.get(&run).filter_map(|name| table.get(name))
         })
     }
 
+    /// A Task. Not for admission.
     fn task(&self, name: &Name) -> Option<&Task> {
-        self.table::<Tasks>()?.get(name)
+        self.view().table::<Tasks>()?.get(name)
     }
 
+    /// Returns true if the cluster serves Tekton's kinds. True until a watch reports otherwise.
     fn has_tekton(&self) -> bool {
-        self.serves(&TASK_RUN)
+        self.view().serves(&TASK_RUN)
     }
 
     fn pipeline_run(&self, name: &Name) -> Option<&PipelineRun> {
-        self.table::<PipelineRuns>()?.get(name)
+        self.view().table::<PipelineRuns>()?.get(name)
     }
 
+    /// The PipelineRun with this UID.
     fn run_by_uid(&self, uid: &str) -> Option<(&Name, &PipelineRun)> {
-        self.table::<PipelineRuns>()?.with_uid(uid)
+        self.view().table::<PipelineRuns>()?.with_uid(uid)
     }
 
+    /// All PipelineRuns, unordered.
     fn pipeline_runs(&self) -> impl Iterator<Item = (&Name, &PipelineRun)> {
-        self.table::<PipelineRuns>().into_iter().flat_map(PipelineRuns::iter)
+        self.view().table::<PipelineRuns>().into_iter().flat_map(PipelineRuns::iter)
     }
 
+    /// The child runs of the PipelineRun with this UID, sorted by name.
     fn runs_below(&self, uid: &str) -> impl Iterator<Item = (&Name, &PipelineRun)> {
-        let runs = self.table::<PipelineRuns>().into_iter();
+        let runs = self.view().table::<PipelineRuns>().into_iter();
         runs.flat_map(move |runs| runs.below(uid))
     }
 
     fn pipeline(&self, name: &Name) -> Option<&NamedPipeline> {
-        self.table::<Pipelines>()?.get(name)
+        self.view().table::<Pipelines>()?.get(name)
     }
 
     fn claim(&self, name: &Name) -> Option<&Claim> {
-        self.table::<Claims>()?.get(name)
+        self.view().table::<Claims>()?.get(name)
     }
 
+    /// The claims that the PipelineRun with this UID owns, sorted by name.
     fn claims_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Claim)> {
-        let tables = self.table::<PipelineRuns>().zip(self.table::<Claims>()).into_iter();
+        let tables =
+            self.view().table::<PipelineRuns>().zip(self.view().table::<Claims>()).into_iter();
         tables.flat_map(move |(runs, claims)| {
             let names = runs.owned(claims.index(), uid);
             names.filter_map(|name| claims.get_key_value(name))
@@ -173,65 +102,89 @@ impl CoscheduleView for View {
     }
 
     fn storage_class(&self, name: &str) -> Option<&StorageClass> {
-        self.table::<StorageClasses>()?.get(&Name::cluster_wide(name))
+        self.view().table::<StorageClasses>()?.get(&Name::cluster_wide(name))
     }
 
+    /// All storage classes, unordered.
     fn storage_classes(&self) -> impl Iterator<Item = (&str, &StorageClass)> {
-        let classes = self.table::<StorageClasses>().into_iter().flat_map(StorageClasses::iter);
+        let classes =
+            self.view().table::<StorageClasses>().into_iter().flat_map(StorageClasses::iter);
         classes.map(|(name, class)| (&*name.name, class))
     }
 
     fn volume(&self, name: &str) -> Option<&Volume> {
-        self.table::<Volumes>()?.get(&Name::cluster_wide(name))
+        self.view().table::<Volumes>()?.get(&Name::cluster_wide(name))
     }
 
     fn placeholder(&self, name: &Name) -> Option<&Placeholder> {
-        self.table::<Placeholders>()?.get(name)
+        self.view().table::<Placeholders>()?.get(name)
     }
 
+    /// All placeholders, unordered.
     fn placeholders(&self) -> impl Iterator<Item = (&Name, &Placeholder)> {
-        self.table::<Placeholders>().into_iter().flat_map(Placeholders::iter)
+        self.view().table::<Placeholders>().into_iter().flat_map(Placeholders::iter)
     }
 
+    /// The placeholders that the PipelineRun with this UID owns, sorted by name.
     fn placeholders_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Placeholder)> {
-        let tables = self.table::<PipelineRuns>().zip(self.table::<Placeholders>()).into_iter();
+        let tables = self
+            .view()
+            .table::<PipelineRuns>()
+            .zip(self.view().table::<Placeholders>())
+            .into_iter();
         tables.flat_map(move |(runs, of)| {
             let names = runs.owned(of.index(), uid);
             names.filter_map(|name| of.get_key_value(name))
         })
     }
 
+    /// The pod of the placeholder with this name.
     fn placeholder_pod(&self, placeholder: &Name) -> Option<&PlaceholderPod> {
         let Name { namespace, name } = placeholder;
         let name = Name::new(namespace, &[&**name, FIRST].concat());
-        self.table::<PlaceholderPods>()?.get(&name)
+        self.view().table::<PlaceholderPods>()?.get(&name)
     }
 
+    /// The pods of all placeholders, unordered.
     fn placeholder_pods(&self) -> impl Iterator<Item = (&Name, &PlaceholderPod)> {
-        self.table::<PlaceholderPods>().into_iter().flat_map(PlaceholderPods::iter)
+        self.view().table::<PlaceholderPods>().into_iter().flat_map(PlaceholderPods::iter)
     }
 
+    /// A pod that is, or may become, a member of a group.
     fn member(&self, name: &Name) -> Option<&Member> {
-        self.table::<Members>()?.get(name)
+        self.view().table::<Members>()?.get(name)
     }
 
+    /// All pods that are, or may become, members of groups, unordered.
     fn members(&self) -> impl Iterator<Item = (&Name, &Member)> {
-        self.table::<Members>().into_iter().flat_map(Members::iter)
+        self.view().table::<Members>().into_iter().flat_map(Members::iter)
     }
 
+    /// The pods that were admitted for a placeholder, sorted by name.
     fn members_of(&self, placeholder: &Name) -> impl Iterator<Item = (&Name, &Member)> {
-        let members = self.table::<Members>().into_iter();
+        let members = self.view().table::<Members>().into_iter();
         members.flat_map(move |members| {
             let names = members.index().get(placeholder);
             names.filter_map(|name| members.get_key_value(name))
         })
     }
 
+    /// Returns true if a pod that has not ended mounts a claim, whatever created the pod, and with or without a
+    /// node. Always false outside the controller.
     fn is_mounted(&self, claim: &Name) -> bool {
-        self.table::<Mounts>().is_some_and(|mounts| mounts.index().0.contains_key(claim))
+        self.view()
+            .table::<Mounts>()
+            .is_some_and(|mounts| mounts.index().get(claim).next().is_some())
     }
 
+    /// The unparsed annotation `stowplan.dev/coschedule` of a namespace.
     fn namespace_mode(&self, name: &str) -> Option<&str> {
-        self.table::<NamespaceModes>()?.get(&Name::cluster_wide(name)).map(|mode| &*mode.0)
+        self.view().table::<NamespaceModes>()?.get(&Name::cluster_wide(name)).map(|mode| &*mode.0)
+    }
+}
+
+impl CoscheduleView for View {
+    fn view(&self) -> &View {
+        self
     }
 }

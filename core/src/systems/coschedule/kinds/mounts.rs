@@ -1,11 +1,9 @@
 //! The claims that pods mount, whatever created the pods.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-
 use k8s_openapi::api::core::v1 as core;
 
 use super::placeholder;
+use crate::view::index::Sets;
 use crate::view::pod::{PODS, is_finished};
 use crate::view::rows::{RowIndex, Rows, TableRow};
 use crate::view::{Kind, Name, Scope};
@@ -17,13 +15,9 @@ pub(crate) struct Mounted(Box<[Box<str>]>);
 /// The table of such pods. Empty outside the controller.
 pub(crate) type Mounts = Rows<Mounted>;
 
-/// The number of pods that mount each claim.
-#[derive(Debug, Default)]
-pub(crate) struct OfClaims(pub(super) HashMap<Name, u32>);
-
 impl TableRow for Mounted {
     type Object = core::Pod;
-    type Index = OfClaims;
+    type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = None;
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
@@ -34,22 +28,17 @@ impl TableRow for Mounted {
     }
 }
 
-impl RowIndex<Mounted> for OfClaims {
+/// Pods are found by each of their claims.
+impl RowIndex<Mounted> for Sets<Name> {
     fn add(&mut self, pod: &Name, Mounted(claims): &Mounted) {
         for claim in claims {
-            *self.0.entry(Name::new(&pod.namespace, claim)).or_default() += 1;
+            Self::add(self, Name::new(&pod.namespace, claim), pod);
         }
     }
 
     fn remove(&mut self, pod: &Name, Mounted(claims): Mounted) {
         for claim in claims {
-            let Entry::Occupied(mut pods) = self.0.entry(Name::new(&pod.namespace, &claim)) else {
-                continue;
-            };
-            *pods.get_mut() -= 1;
-            if *pods.get() == 0 {
-                pods.remove();
-            }
+            Self::remove(self, Name::new(&pod.namespace, &claim), pod);
         }
     }
 }
@@ -88,6 +77,6 @@ mod tests {
         view.forget(&POD, &Name::new("ns", "q"));
         view.forget(&POD, &Name::new("ns", "p"));
         let mounts = view.table::<Mounts>().unwrap();
-        assert!(mounts.iter().count() == 0 && mounts.index().0.is_empty(), "{mounts:?}");
+        assert!(mounts.iter().count() == 0 && mounts.index().is_empty(), "{mounts:?}");
     }
 }

@@ -1,8 +1,6 @@
-//! Tekton TaskRuns, and how many each PipelineRun has.
+//! Tekton TaskRuns, by their PipelineRuns.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
@@ -14,6 +12,7 @@ use crate::kubernetes::{annotation, label};
 use crate::systems::coschedule::keys::{ASSISTANT, MODE, PIPELINE_TASK};
 use crate::systems::coschedule::resources::TASK_RUN;
 use crate::view::document::{Foreign, ForeignRow, List, part};
+use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::rows::{RowIndex, Rows, TableRow};
 use crate::view::{Identity, Kind, Name, Scope};
@@ -29,14 +28,14 @@ pub(crate) struct TaskRun {
     pub task: Option<Box<str>>,
     /// The unparsed annotation [`MODE`].
     pub mode: Option<Box<str>>,
-    /// Whether Tekton's own affinity assistant places its pods.
+    /// True if Tekton's own affinity assistant places its pods.
     pub is_assisted: bool,
     /// The claims of its workspaces, sorted, each once. Only here Tekton writes which claim the result of a task names.
     pub claims: Box<[Box<str>]>,
     pub done: bool,
     /// Since when it has had no pod, because a quota refuses it.
     pub refused_since: Option<Timestamp>,
-    /// Why the webhook refused its pod, if it has failed for that.
+    /// The reason why the webhook refused its pod, if it has failed for that.
     pub refusal: Option<Box<str>>,
 }
 
@@ -74,33 +73,14 @@ static TASK_RUNS: Kind = tekton::kind(TASK_RUN);
 /// The table of TaskRuns.
 pub(crate) type TaskRuns = Rows<TaskRun>;
 
-/// Finds TaskRuns by their PipelineRuns.
+/// Finds TaskRuns, active and ended ones, by the namespace and the UID of their PipelineRuns.
 #[derive(Debug, Default)]
 pub(crate) struct TaskRunIndex {
-    /// The TaskRuns of each PipelineRun, by its namespace and UID.
-    pub(super) by_run: HashMap<Name, OfRun>,
-    /// The namespace and UID of the PipelineRuns with a TaskRun that Tekton's own affinity assistant
-    /// places. Empty where the assistant is off.
-    pub(super) assisted_runs: HashSet<Name>,
-    /// Those that a quota refuses a pod.
+    pub(super) by_run: Sets<Name>,
+    /// The TaskRuns that Tekton's own affinity assistant places. Empty where the assistant is off.
+    pub(super) assisted: Sets<Name>,
+    /// The TaskRuns that a quota refuses a pod.
     pub(super) refused: BTreeSet<Name>,
-}
-
-/// The TaskRuns of a PipelineRun, active and ended ones.
-#[derive(Debug, Default)]
-pub(super) struct OfRun {
-    pub(super) names: BTreeSet<Arc<str>>,
-    /// The number of those that Tekton's own affinity assistant places.
-    pub(super) assisted: usize,
-}
-
-/// How many TaskRuns a PipelineRun has, active and ended ones.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct TaskCounts {
-    /// All of them.
-    pub made: usize,
-    /// Those that Tekton's own affinity assistant places.
-    pub assisted: usize,
 }
 
 /// The namespace and UID of the PipelineRun that owns a TaskRun. An owner is in the namespace of the
@@ -133,26 +113,16 @@ impl RowIndex<TaskRun> for TaskRunIndex {
         }
         let Some(owner) = owning_run(name, run) else { return };
         if run.is_assisted {
-            self.assisted_runs.insert(owner.clone());
+            self.assisted.add(owner.clone(), name);
         }
-        let of_run = self.by_run.entry(owner).or_default();
-        of_run.names.insert(Arc::clone(&name.name));
-        of_run.assisted += usize::from(run.is_assisted);
+        self.by_run.add(owner, name);
     }
 
     fn remove(&mut self, name: &Name, run: TaskRun) {
         self.refused.remove(name);
         let Some(owner) = owning_run(name, &run) else { return };
-        let Entry::Occupied(mut of_run) = self.by_run.entry(owner) else { return };
-        let left = of_run.get_mut();
-        left.names.remove(&*name.name);
-        left.assisted -= usize::from(run.is_assisted);
-        if left.assisted == 0 {
-            self.assisted_runs.remove(of_run.key());
-        }
-        if of_run.get().names.is_empty() {
-            of_run.remove();
-        }
+        self.assisted.remove(owner.clone(), name);
+        self.by_run.remove(owner, name);
     }
 }
 
@@ -230,30 +200,28 @@ mod tests {
     }
 
     #[test]
-    fn task_runs_are_counted_per_run_until_deleted() {
+    fn task_runs_are_found_by_their_run_until_deleted() {
         let mut view = View::default();
-        let counts = |view: &View| {
-            let TaskCounts { made, assisted } = view.tasks_of_run("ns", "u");
-            (made, assisted)
-        };
+        let counts =
+            |view: &View| (view.task_runs_of_run("ns", "u").count(), view.is_assisted("ns", "u"));
         view.apply(task_run("a", "ns", false, false));
         view.apply(task_run("b", "ns", true, false));
         view.apply(task_run("c", "other", true, false));
-        assert_eq!(counts(&view), (2, 1));
+        assert_eq!(counts(&view), (2, true));
         assert_eq!(view.assisted_runs().count(), 0, "the View has no such run");
         let run = json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
             "metadata": {"name": "r", "namespace": "ns", "uid": "u"}, "spec": {}});
         view.apply(systems::object(run).unwrap().unwrap());
         assert_eq!(view.assisted_runs().count(), 1, "the run of c would be in another namespace");
         view.apply(task_run("b", "ns", true, true));
-        assert_eq!(counts(&view), (2, 1), "a TaskRun that has ended still counts");
+        assert_eq!(counts(&view), (2, true), "a TaskRun that has ended still counts");
         view.forget(&TASK_RUN, &Name::new("ns", "b"));
-        assert_eq!((counts(&view), view.assisted_runs().count()), ((1, 0), 0));
+        assert_eq!((counts(&view), view.assisted_runs().count()), ((1, false), 0));
         view.forget(&PIPELINE_RUN, &Name::new("ns", "r"));
         view.forget(&TASK_RUN, &Name::new("ns", "a"));
         view.forget(&TASK_RUN, &Name::new("other", "c"));
         let runs = view.table::<TaskRuns>().unwrap().index();
-        assert!(runs.by_run.is_empty() && runs.assisted_runs.is_empty(), "{runs:?}");
+        assert!(runs.by_run.is_empty() && runs.assisted.is_empty(), "{runs:?}");
         let runs = view.table::<PipelineRuns>().unwrap().index();
         assert!(runs.by_uid.is_empty() && runs.by_parent.is_empty(), "{runs:?}");
         assert_eq!(view.held(), 0);
