@@ -16,10 +16,11 @@ use std::fmt;
 use k8s_openapi::jiff::Timestamp;
 
 use super::{Group, Groups};
+use crate::systems::coschedule::family::{self, Signs};
+use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
-use crate::systems::coschedule::{family, keys};
 use crate::view::{Name, View};
 
 /// An earlier group with the same claim, whose node another group must share.
@@ -74,7 +75,7 @@ pub(crate) struct LiveGroup {
     /// The UID of its run: groups of one run do not follow each other.
     run_uid: Option<Box<str>>,
     claims: BTreeSet<Box<str>>,
-    /// Whether it has no placeholder yet.
+    /// True if it has no placeholder yet.
     is_new: bool,
     /// When its placeholder was created, or else the group itself.
     since: Option<Timestamp>,
@@ -82,32 +83,36 @@ pub(crate) struct LiveGroup {
 }
 
 impl LiveGroup {
-    /// The groups of a root run; none if the run is not active, or may never start. Nor may a group whose pods gates
-    /// of others hold: a quota may release them only when a later group has ended.
+    /// The groups of an active root run; none if it has neither a placeholder nor begun, as it may never start. Nor may
+    /// a group whose pods gates of others hold: a quota may release them only when a later group has ended.
     pub(crate) fn of_run(
         name: &Name,
         run: &PipelineRun,
+        signs: Signs,
         groups: &Groups,
         view: &View,
     ) -> impl Iterator<Item = Self> {
-        let live = start_of(name, run, view).into_iter().flat_map(move |(is_new, since)| {
-            groups.groups.iter().map(move |group| {
-                let one_node = group.claims.iter().filter(|claim| claim.one_node);
-                let claims = one_node.flat_map(|claim| {
-                    let provisioned = || keys::provisioned(&claim.name, &group.name).into();
-                    let own = claim.is_replaceable().then(provisioned);
-                    own.into_iter().chain([claim.name.clone()])
-                });
-                Self {
-                    placeholder: Name::new(&name.namespace, &group.name),
-                    who: Who::Run(name.clone()),
-                    run_uid: Some(run.identity.uid.clone()),
-                    claims: claims.collect(),
-                    is_new,
-                    since,
-                    created: run.identity.created,
-                }
-            })
+        let usable = family::recorded(run, view)
+            .filter(|(placeholder, _)| !placeholder.failed && !placeholder.identity.deleting);
+        let placed = usable.map(|(placeholder, _)| placeholder.identity.created).min();
+        let is_new = placed.is_none();
+        let groups = groups.groups.iter().filter(move |_| !is_new || signs.has_started);
+        let live = groups.map(move |group| {
+            let one_node = group.claims.iter().filter(|claim| claim.one_node);
+            let claims = one_node.flat_map(|claim| {
+                let provisioned = || keys::provisioned(&claim.name, &group.name).into();
+                let own = claim.is_replaceable().then(provisioned);
+                own.into_iter().chain([claim.name.clone()])
+            });
+            Self {
+                placeholder: Name::new(&name.namespace, &group.name),
+                who: Who::Run(name.clone()),
+                run_uid: Some(run.identity.uid.clone()),
+                claims: claims.collect(),
+                is_new,
+                since: placed.unwrap_or(run.identity.created),
+                created: run.identity.created,
+            }
         });
         live.filter(|of| match view.placeholder(&of.placeholder) {
             Some(made) => !made.failed,
@@ -264,20 +269,4 @@ fn first_tied(
 /// Returns true if a claim has no volume, so that its first user decides where that is made.
 fn has_no_volume(namespace: &str, claim: &str, view: &View) -> bool {
     view.claim(&Name::new(namespace, claim)).is_none_or(|claim| claim.volume.is_none())
-}
-
-/// Returns true if a root run has no placeholder yet, and since when it has one, or else exists; `None` if it is not
-/// active, or may never start.
-fn start_of(name: &Name, run: &PipelineRun, view: &View) -> Option<(bool, Option<Timestamp>)> {
-    let PipelineRun { identity, done, .. } = run;
-    if *done || identity.deleting {
-        return None;
-    }
-    let usable = family::recorded(run, view)
-        .filter(|(placeholder, _)| !placeholder.failed && !placeholder.identity.deleting);
-    if let Some(since) = usable.map(|(placeholder, _)| placeholder.identity.created).min() {
-        return Some((false, since));
-    }
-    let signs = family::signs(name, run, view);
-    (signs.has_started && !signs.is_assisted).then_some((true, identity.created))
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::demand::own_terms;
 use super::reason;
 use crate::systems::coschedule::claims::Stays;
-use crate::systems::coschedule::family::{self, Signs};
+use crate::systems::coschedule::family;
 use crate::systems::coschedule::groups::{self, Group, GroupClaim, Groups, Leaders, LiveGroup};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
@@ -61,8 +61,8 @@ impl<'v> Sources<'v> {
         runs.retain(|(name, _)| !self.is_opted_out(&name.namespace));
         runs.sort_unstable_by_key(|(name, _)| *name);
         for (name, run) in runs {
-            let Signs { has_started, is_assisted } = family::signs(name, run, self.view);
-            if is_assisted {
+            let signs = family::signs(name, run, self.view);
+            if signs.is_assisted {
                 let mut text = "Tekton's own affinity assistant places this run, so stowplan does not; set `coschedule: disabled` in Tekton's ConfigMap feature-flags".to_owned();
                 // Tekton creates the first claim before anything shows that its assistant is on.
                 let mut claims = self.view.claims_of_run(&run.identity.uid);
@@ -90,8 +90,9 @@ impl<'v> Sources<'v> {
             for stays in self.classes_that_stay(name, &groups) {
                 self.report(name, run, reason::CLASS_BINDS_AT_ONCE, stays.text().to_owned());
             }
-            live.extend(LiveGroup::of_run(name, run, &groups, self.view));
+            live.extend(LiveGroup::of_run(name, run, signs, &groups, self.view));
             if !groups.groups.is_empty() {
+                let has_started = signs.has_started;
                 self.runs.push(Run { name, run, groups, has_started });
             }
         }
