@@ -1,4 +1,4 @@
-//! What coscheduling adds to the map of a cluster: the pods of each group, with its placeholder.
+//! Adds the pods of each group, with its placeholder, to the map of a cluster.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ fn find_group(view: &View, placeholder: &Name, pods: &[(&Name, &Row)]) -> Group 
     Group { kind, name, detail: describe(made), members, objects }
 }
 
-/// Which of its run's groups it is.
+/// Says which of its run's groups it is.
 fn describe(made: Option<&Placeholder>) -> String {
     let workspaces = made.and_then(|made| made.record.as_ref()).map(|record| &record.workspaces);
     match workspaces.filter(|workspaces| !workspaces.is_empty()) {

@@ -90,7 +90,7 @@ pub(super) fn root_of<'v>(
     }
 }
 
-/// Whether coscheduling must look at an object without stowplan's keys: it belongs to a Tekton run, and
+/// Returns true if coscheduling must look at an object without stowplan's keys: it belongs to a Tekton run, and
 /// Tekton's own affinity assistant does not place it.
 pub(super) fn concerns(_: &str, metadata: &Metadata<'_>, view: &View) -> bool {
     tekton_owner(metadata).is_some_and(is_run)

@@ -1,6 +1,6 @@
 //! A group that shares a node, as the cluster shows it: its placeholder, its claims and its pods.
 //!
-//! What the controller does about the group is the reconciler's decision, which is asked for and
+//! The reconciler decides what the controller does about the group. It is asked for its decision, which is
 //! explained. `placed`: a placeholder on a node. `unplaced`: one without a node, and what keeps it
 //! out of each node. `member`: the pods of the group. `claim`: its claims. `pod`: finds the group of
 //! any pod.
@@ -32,8 +32,8 @@ use crate::systems::fit::{PodNeeds, Volumes};
 use crate::view::Name;
 use crate::view::resource::STATEFUL_SET;
 
-/// A placeholder that exists, or should.
-pub(super) struct Facts<'c> {
+/// A group whose placeholder exists, or should.
+pub(super) struct CheckedGroup<'c> {
     context: Context<'c>,
     pub(super) cluster: &'c Cluster,
     pub(super) name: &'c Name,
@@ -41,7 +41,7 @@ pub(super) struct Facts<'c> {
     group: Option<&'c Group>,
     /// The claims that it mounts, or would.
     claims: Vec<String>,
-    /// Those of their volumes that not every node can mount.
+    /// The volumes of these that not every node can mount.
     volumes: Volumes<'c>,
     isolated: bool,
     /// The StatefulSet.
@@ -53,7 +53,7 @@ pub(super) struct Facts<'c> {
     pub(super) explained: Option<Explained>,
 }
 
-impl<'c> Facts<'c> {
+impl<'c> CheckedGroup<'c> {
     /// `group`: that of a run. Its claims and its mode count while the placeholder does not exist.
     pub(super) fn new(context: &Context<'c>, name: &'c Name, group: Option<&'c Group>) -> Self {
         let cluster = context.cluster;
@@ -89,7 +89,7 @@ impl<'c> Facts<'c> {
         self.made.is_some() || self.pod.is_some()
     }
 
-    /// Whether it is the placeholder of a group that an annotation names.
+    /// Returns true if it is the placeholder of a group that an annotation names.
     fn is_native(&self) -> bool {
         self.made.is_some_and(|made| made.group.is_some())
     }
@@ -197,7 +197,7 @@ fn explain(context: &Context<'_>, placeholder: &Name) -> Option<Explained> {
     reconcile::explain(&cluster.view, policy, then, placeholder)
 }
 
-/// Whether the groups of this mode are isolated.
+/// Returns true if the groups of this mode are isolated.
 fn is_isolated(mode: &str) -> bool {
     mode::read(mode) == Some(CoscheduleMode::IsolatePipelinerun)
 }

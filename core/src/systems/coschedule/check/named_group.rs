@@ -1,10 +1,10 @@
-//! Why the pods of a group that an annotation names wait.
+//! Explains why the pods of a group that an annotation names wait.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::group::Facts;
+use super::group::CheckedGroup;
 use crate::kubernetes::{annotation, is_finished, label, node_name};
 use crate::systems::check::words::counted;
 use crate::systems::check::{Cluster, Context, Diagnosis};
@@ -29,7 +29,7 @@ pub(super) fn find_all(context: &Context<'_>) -> BTreeSet<Name> {
     of_pods.chain(of_placeholders).collect()
 }
 
-/// Why the pods of a group wait. `None`: no pod names it, and it has no placeholder.
+/// Explains why the pods of a group wait. `None`: no pod names it, and it has no placeholder.
 pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     let Name { namespace, name } = key;
     let cluster = context.cluster;
@@ -37,27 +37,27 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     let is_named = |pod: &&Pod| annotation(&pod.metadata, keys::GROUP) == Some(&**name);
     let mut pods: Vec<&Pod> = cluster.in_namespace(namespace).filter(is_named).collect();
     pods.sort_by_key(|pod| pod.metadata.name.as_deref());
-    let facts = Facts::new(context, &placeholder, None);
-    if pods.is_empty() && !facts.is_made() {
+    let checked = CheckedGroup::new(context, &placeholder, None);
+    if pods.is_empty() && !checked.is_made() {
         return None;
     }
     let mut diagnosis = Diagnosis::new(KIND, key);
     diagnosis.asked.push(format!("one node for {}", counted(pods.len(), "pod")));
-    let mut part = facts.placeholder();
+    let mut part = checked.placeholder();
     let is_waiting = |pod: &&&Pod| node_name(pod).is_none() && !is_finished(pod);
     let waiting = pods.iter().find(is_waiting).and_then(|pod| pod.metadata.name.as_deref());
-    let creates = facts.explained.as_ref().is_some_and(|explained| explained.creates);
-    if let Some(waiting) = waiting.filter(|_| creates && !facts.is_made()) {
-        facts.report_missing(&mut part, "pod", waiting);
+    let creates = checked.explained.as_ref().is_some_and(|explained| explained.creates);
+    if let Some(waiting) = waiting.filter(|_| creates && !checked.is_made()) {
+        checked.report_missing(&mut part, "pod", waiting);
     }
-    part.parts.extend(facts.claim_parts());
+    part.parts.extend(checked.claim_parts());
     diagnosis.placed.clone_from(&part.placed);
     diagnosis.parts.push(part);
     for pod in pods {
         let is_member = label(&pod.metadata, keys::MEMBER) == Some(&*placeholder.name);
         let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
         diagnosis.parts.push(match is_member {
-            true => facts.diagnose_member(pod),
+            true => checked.diagnose_member(pod),
             // It was admitted without the group, or has its node for another reason.
             false => (context.pods.diagnose)(context, &Name::new(namespace, pod_name), pod),
         });

@@ -1,10 +1,10 @@
-//! Why a Tekton run waits: its groups, which are those that the webhook and the controller find.
+//! Explains why a Tekton run waits: its groups, which are those that the webhook and the controller find.
 //!
 //! Each obstacle is reported once, where it arises: at the run, the placeholder, a claim or a pod.
 
 use std::collections::BTreeMap;
 
-use super::group::Facts;
+use super::group::CheckedGroup;
 use crate::kubernetes::{is_finished, label, node_name};
 use crate::systems::check::words::{SEE_CONTROLLER, of_pod, some};
 use crate::systems::check::{Context, Diagnosis};
@@ -24,7 +24,7 @@ use crate::systems::exclusion::Exclusion;
 use crate::systems::policy::Policy;
 use crate::view::{Key, Name, Owner, View};
 
-/// Why a run waits. `None`: there is no such run.
+/// Explains why a run waits. `None`: there is no such run.
 pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     let Context { cluster, policy, .. } = context;
     let view = &cluster.view;
@@ -119,7 +119,7 @@ fn report_refused(diagnosis: &mut Diagnosis, namespace: &str, run: &PipelineRun,
     }
 }
 
-/// Why nothing in a namespace is coscheduled.
+/// Explains why nothing in a namespace is coscheduled.
 fn ignored_because(namespace: &str, view: &View, policy: &Policy) -> Option<String> {
     if !policy.coschedule.enabled {
         return Some("the policy has coscheduling disabled".to_owned());
@@ -128,7 +128,7 @@ fn ignored_because(namespace: &str, view: &View, policy: &Policy) -> Option<Stri
     Some(exclusion.explain(namespace))
 }
 
-/// Which object sets the mode of a run, for people.
+/// Names the object that sets the mode of a run, for people.
 fn mode_source(name: &Name, run: &PipelineRun, view: &View) -> String {
     match mode::source(name, run, view) {
         mode::Source::Placeholder(_) => "what its first placeholder was made for".to_owned(),
@@ -216,7 +216,7 @@ impl Run<'_> {
         );
     }
 
-    /// What it runs, as far as that shapes the groups.
+    /// Reports what it runs, as far as that shapes the groups.
     fn report_pipeline(&self, diagnosis: &mut Diagnosis) {
         let one_group = "all claims that need one node form one group";
         match &self.run.pipeline {
@@ -258,20 +258,20 @@ impl Run<'_> {
     fn group(&self, diagnosis: &mut Diagnosis, group: &Group, is_managed: bool) -> Diagnosis {
         let Name { namespace, name } = self.name;
         let placeholder = Name::new(namespace, &group.name);
-        let facts = Facts::new(self.context, &placeholder, Some(group));
-        let mut part = facts.placeholder();
+        let checked = CheckedGroup::new(self.context, &placeholder, Some(group));
+        let mut part = checked.placeholder();
         part.asked.insert(0, asked_by(group));
-        let creates = facts.explained.as_ref().is_some_and(|explained| {
+        let creates = checked.explained.as_ref().is_some_and(|explained| {
             self.report_leaders(diagnosis, group, explained);
             explained.creates
         });
-        if is_managed && !facts.is_made() && creates {
-            facts.report_missing(&mut part, "pipelinerun", name);
+        if is_managed && !checked.is_made() && creates {
+            checked.report_missing(&mut part, "pipelinerun", name);
         }
-        part.parts.extend(facts.claim_parts());
+        part.parts.extend(checked.claim_parts());
         for (member, _) in self.context.cluster.view.members_of(&placeholder) {
             let pod = self.context.cluster.pod(namespace, &member.name);
-            part.parts.extend(pod.map(|pod| facts.diagnose_member(pod)));
+            part.parts.extend(pod.map(|pod| checked.diagnose_member(pod)));
         }
         part
     }

@@ -10,8 +10,8 @@ use k8s_openapi::jiff::Timestamp;
 use super::placeholder::{self, PlaceholderPod};
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
-    AboveNodeTerms, affinity, annotation, controller, gates, is_created_again, is_finished, label,
-    node_name, required_node_terms, required_pod_terms, scheduled_since,
+    AboveNodeTerms, affinity, annotation, controller, gates, is_created_again, is_finished,
+    kept_texts, label, node_name, required_node_terms, required_pod_terms, scheduled_since,
 };
 use crate::systems;
 use crate::systems::coschedule::keys::{
@@ -39,7 +39,7 @@ pub(crate) struct Member {
     pub task_run: Option<Owner>,
     /// The node it is bound to.
     pub node: Option<Box<str>>,
-    /// Whether it has ended.
+    /// True if it has ended.
     pub finished: bool,
     pub details: Option<Box<MemberDetails>>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct MemberDetails {
     pub other_gate: Option<Box<str>>,
     /// The object below which a patch gives it its first required node term.
     pub above_terms: AboveNodeTerms,
-    /// Whether it has the required pod affinity to its placeholder, or to the other members. Then a node that
+    /// True if it has the required pod affinity to its placeholder, or to the other members. Then a node that
     /// it requires by name was requested by its author.
     pub follows: bool,
     /// True if the pod affinity selects the member itself, so that it runs beside the other members, and needs no
@@ -61,13 +61,13 @@ pub(crate) struct MemberDetails {
     pub is_beside_others: bool,
     /// True if it has a label of a placeholder's pod with a value of its author's own.
     pub is_labelled: bool,
-    /// Whether Tekton's own affinity assistant places it.
+    /// True if Tekton's own affinity assistant places it.
     pub assisted: bool,
-    /// Whether its label [`IGNORE`] opts it out: stowplan does not change it.
+    /// True if its label [`IGNORE`] opts it out: stowplan does not change it.
     pub ignored: bool,
-    /// Whether a controller of Kubernetes creates it again if it is deleted.
+    /// True if a controller of Kubernetes creates it again if it is deleted.
     pub created_again: bool,
-    /// Whether it runs until it is deleted, because of the kind of its controller.
+    /// True if it runs until it is deleted, because of the kind of its controller.
     pub runs_for_ever: bool,
     /// Since when it has had a node.
     pub scheduled_since: Option<Timestamp>,
@@ -162,12 +162,7 @@ impl MemberDetails {
             nominated: nominated_node(pod).map(Into::into),
             claims: placeholder::claims(spec),
             requests: Resources::requested(spec),
-            node_selector: spec
-                .node_selector
-                .iter()
-                .flatten()
-                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-                .collect(),
+            node_selector: kept_texts(spec.node_selector.as_ref()),
             terms: required_node_terms(affinity).map(Into::into),
             tolerations: spec.tolerations.clone().unwrap_or_default().into(),
             ..Self::default()
@@ -180,7 +175,7 @@ fn nominated_node(pod: &core::Pod) -> Option<&str> {
     (!node.is_empty()).then_some(node)
 }
 
-/// Whether the controller of a pod starts it again whenever it has ended.
+/// Returns true if the controller of a pod starts it again whenever it has ended.
 fn runs_for_ever(metadata: &ObjectMeta) -> bool {
     controller(metadata).is_some_and(|owner| is_created_again(metadata) && owner.kind != "Job")
 }
@@ -190,7 +185,7 @@ fn last_change(pod: &core::Pod) -> Option<Timestamp> {
     conditions.iter().filter_map(|of| Some(of.last_transition_time.as_ref()?.0)).max()
 }
 
-/// Whether a pod has a required pod affinity to pods with this label.
+/// Returns true if a pod has a required pod affinity to pods with this label.
 fn requires_label(pod: &core::Pod, key: &str, value: &str) -> bool {
     required_pod_terms(affinity(pod)).iter().any(|term| {
         let selector = term.label_selector.as_ref();

@@ -106,7 +106,7 @@ impl Owner {
     }
 }
 
-/// Whether an `apiVersion` has Tekton's API group.
+/// Returns true if an `apiVersion` has Tekton's API group.
 #[must_use]
 pub(crate) fn is_tekton(version: &str) -> bool {
     version.split_once('/').is_some_and(|(group, _)| group == GROUP)

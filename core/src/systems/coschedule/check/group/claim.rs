@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::Facts;
+use super::CheckedGroup;
 use crate::kubernetes::{claims, node_name};
 use crate::systems::check::Diagnosis;
 use crate::systems::check::words::{counted, some};
@@ -12,7 +12,7 @@ use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::fit::Candidate;
 use crate::view::Name;
 
-impl Facts<'_> {
+impl CheckedGroup<'_> {
     /// The claims of the group.
     pub(in crate::systems::coschedule::check) fn claim_parts(
         &self,
@@ -20,7 +20,7 @@ impl Facts<'_> {
         self.claims.iter().map(|claim| self.claim(claim))
     }
 
-    /// Whether Tekton creates a claim from a template.
+    /// Returns true if Tekton creates a claim from a template.
     fn is_of_template(&self, claim: &str) -> bool {
         let mut claims = self.group.into_iter().flat_map(|group| &group.claims);
         claims.any(|own| own.template && *own.name == *claim)

@@ -1,10 +1,10 @@
-//! Why a pod of a group is not on the node of its placeholder.
+//! Explains why a pod of a group is not on the node of its placeholder.
 
 use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{Facts, wait_a_moment};
+use super::{CheckedGroup, wait_a_moment};
 use crate::kubernetes::{is_finished, node_name, workload};
 use crate::systems::check::cluster::first_obstacle;
 use crate::systems::check::words::{counted, of_pod, some};
@@ -17,7 +17,7 @@ use crate::systems::coschedule::resources::TASK_RUN;
 use crate::systems::fit::{self, Before, Candidate, Joining, Obstacle, PodNeeds, Question};
 use crate::view::{Name, Owner, Resources};
 
-impl Facts<'_> {
+impl CheckedGroup<'_> {
     /// A pod of the group.
     pub(in crate::systems::coschedule::check) fn diagnose_member(&self, pod: &Pod) -> Diagnosis {
         let mut diagnosis = of_pod(pod, &self.name.namespace, self.cluster);
@@ -212,7 +212,7 @@ impl Facts<'_> {
         )
     }
 
-    /// What helps a member that does not fit where the placeholder is.
+    /// Finds what helps a member that does not fit where the placeholder is.
     fn remedy_for_full(&self, node: &str) -> String {
         let waits = self.explained.iter().flat_map(|explained| &explained.waits);
         let of_wait = |why: &Why| match why {

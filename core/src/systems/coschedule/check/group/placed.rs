@@ -1,13 +1,13 @@
-//! Why a placeholder should leave its node, or cannot.
+//! Explains why a placeholder should leave its node, or cannot.
 
-use super::{Facts, wait_a_moment};
+use super::{CheckedGroup, wait_a_moment};
 use crate::systems::check::Diagnosis;
 use crate::systems::check::closed::explain;
 use crate::systems::check::cluster::{first_obstacle, states_capacity};
 use crate::systems::coschedule::reconcile::{Explained, Next, Trouble, Why};
 use crate::systems::fit::{self, Obstacle, Question};
 
-impl Facts<'_> {
+impl CheckedGroup<'_> {
     /// Reports why a placeholder should leave its node, or cannot.
     pub(super) fn report_placed(&self, node: &str, diagnosis: &mut Diagnosis) {
         let mut found = Diagnosis::default();
@@ -34,7 +34,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Why a node takes no more pods of the group.
+    /// Returns why a node takes no more pods of the group.
     pub(super) fn closed<'f>(&'f self, node: &'f str) -> Option<Obstacle<'f>> {
         let candidate = self.cluster.candidate(node)?;
         first_obstacle(&Question::new(candidate, &self.needs), fit::STAY)

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::Facts;
+use super::CheckedGroup;
 use crate::kubernetes::{annotation, label};
 use crate::systems::check::{Context, Diagnosis, PodReport};
 use crate::systems::coschedule::keys;
@@ -13,7 +13,7 @@ use crate::systems::coschedule::reconcile::Why;
 use crate::systems::coschedule::resources::TASK_RUN;
 use crate::view::{Name, Owner};
 
-/// What coscheduling knows about a pod: the placeholder of its group, and why the pod is not on the
+/// Reports what coscheduling knows about a pod: the placeholder of its group, and why the pod is not on the
 /// placeholder's node.
 pub(in crate::systems::coschedule) fn check_pod(
     context: &Context<'_>,
@@ -44,7 +44,7 @@ fn find_group(context: &Context<'_>, pod_name: &Name, pod: &Pod) -> Option<(Stri
             Some((None, Some(group))) => format!("the pods of group {group}"),
             _ => "a group that is unknown".to_owned(),
         };
-        let placeholder = Facts::new(context, &name, None).placeholder();
+        let placeholder = CheckedGroup::new(context, &name, None).placeholder();
         let led = Diagnosis { parts: vec![placeholder], ..Diagnosis::default() };
         return Some((format!("a node for {group}"), led));
     }
@@ -66,20 +66,20 @@ fn find_group(context: &Context<'_>, pod_name: &Name, pod: &Pod) -> Option<(Stri
         },
     };
     let name = Name::new(namespace, placeholder);
-    let facts = Facts::new(context, &name, group);
-    let mut diagnosis = facts.placeholder();
-    diagnosis.parts.extend(facts.claim_parts());
-    if !facts.is_made() {
-        match facts.explained.as_ref().and_then(|explained| explained.waits.first()) {
+    let checked = CheckedGroup::new(context, &name, group);
+    let mut diagnosis = checked.placeholder();
+    diagnosis.parts.extend(checked.claim_parts());
+    if !checked.is_made() {
+        match checked.explained.as_ref().and_then(|explained| explained.waits.first()) {
             Some(Why::SharedClaim(note)) => {
                 diagnosis.report(note, "wait until that one has a node, or has ended");
             }
-            _ if facts.explained.as_ref().is_some_and(|of| of.held_by.is_some()) => {}
-            _ => facts.report_missing(&mut diagnosis, "pod", &pod_name.name),
+            _ if checked.explained.as_ref().is_some_and(|of| of.held_by.is_some()) => {}
+            _ => checked.report_missing(&mut diagnosis, "pod", &pod_name.name),
         }
     }
     let mut led = Diagnosis::default();
-    facts.report_outside(&mut led, pod);
+    checked.report_outside(&mut led, pod);
     led.parts.push(diagnosis);
     Some((asked, led))
 }

@@ -1,8 +1,8 @@
-//! Why the pod of a placeholder has no node.
+//! Explains why the pod of a placeholder has no node.
 
 use std::collections::BTreeMap;
 
-use super::{Facts, is_isolated};
+use super::{CheckedGroup, is_isolated};
 use crate::systems::check::closed::{Closed, explain};
 use crate::systems::check::cluster::first_obstacle;
 use crate::systems::check::words::{counted, nodes};
@@ -13,7 +13,7 @@ use crate::systems::coschedule::reconcile::{Next, Why};
 use crate::systems::fit::{self, Candidate, Obstacle, Question};
 use crate::view::Name;
 
-/// Why a node does not take a placeholder.
+/// The reason why a node does not take a placeholder.
 enum Refusal<'f> {
     /// Another group is there, and one of the two is isolated.
     Isolated,
@@ -36,7 +36,7 @@ impl Refusal<'_> {
     }
 }
 
-impl Facts<'_> {
+impl CheckedGroup<'_> {
     /// Reports why the placeholder's pod has no node, and what the controller does about it.
     pub(super) fn report_unplaced(&self, diagnosis: &mut Diagnosis) {
         let Some(explained) = &self.explained else { return self.report_refusals(diagnosis) };
@@ -109,7 +109,7 @@ impl Facts<'_> {
         closed.report_ways_out(diagnosis, |_| true);
     }
 
-    /// Why a node does not take the placeholder.
+    /// Returns why a node does not take the placeholder.
     fn refused_by<'f>(&'f self, candidate: Candidate<'f>) -> Option<Refusal<'f>> {
         let volumes = Some(&self.volumes);
         let question = Question { volumes, ..Question::new(candidate, &self.needs) };
@@ -121,7 +121,7 @@ impl Facts<'_> {
         obstacle.map(Refusal::Obstacle)
     }
 
-    /// Whether isolation keeps it out of a node: its own, or that of a placeholder on the node.
+    /// Returns true if isolation keeps it out of a node: its own, or that of a placeholder on the node.
     fn is_isolated_from(&self, node: &str) -> bool {
         let view = &self.cluster.view;
         view.placeholder_pods().any(|(other, pod)| {

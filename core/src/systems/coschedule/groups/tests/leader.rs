@@ -1,4 +1,4 @@
-//! Which of the groups that share a claim leads.
+//! One of the groups that share a claim leads.
 
 use super::*;
 use crate::systems::coschedule::reconcile::leaders;

@@ -36,7 +36,7 @@ fn without_the_pipeline_existing_placeholders_decide_the_groups() {
     assert_eq!((&*summarize(&none), none.awaited.len()), ("a: @ @ c1 /", 1));
 }
 
-/// What is bound to a place by and by does not say who is first.
+/// Volumes that are bound by and by do not decide which group is first.
 #[test]
 fn a_group_keeps_its_name_when_its_volume_is_created() {
     let own = claim_name(None, "a", UID);

@@ -1,4 +1,4 @@
-//! What cannot be on one node is split.
+//! Groups are split if no node takes all of their volumes.
 
 use super::*;
 
