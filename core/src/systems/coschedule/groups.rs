@@ -72,13 +72,13 @@ pub(crate) struct Group {
     pub workspaces: BTreeSet<Box<str>>,
     /// The claims that its placeholder mounts, in the order of the run's workspaces.
     pub claims: Vec<GroupClaim>,
-    /// Whether the claims of some of its workspaces are not known yet.
+    /// True if the claims of some of its workspaces are not known yet.
     pub derived: bool,
     /// The tasks whose pods belong to it, by their names in the pipeline; `None` if they are not known.
     pub tasks: Option<BTreeSet<Box<str>>>,
     /// The combined node selectors of its tasks.
     pub node_selector: Labels,
-    /// Whether no other group may be on its node.
+    /// True if no other group may be on its node.
     pub isolated: bool,
 }
 
@@ -87,9 +87,9 @@ pub(crate) struct Group {
 pub(crate) struct GroupClaim {
     /// Its name in the run's spec.
     pub name: Box<str>,
-    /// Whether Tekton creates it for the run from a template.
+    /// True if Tekton creates it for the run from a template.
     pub template: bool,
-    /// Whether only a single node can mount it.
+    /// True if only a single node can mount it.
     pub one_node: bool,
 }
 
@@ -115,7 +115,7 @@ pub(crate) enum Conflict {
         first: (Box<str>, Box<str>),
         /// The other.
         second: (Box<str>, Box<str>),
-        /// Whether the other is placed without its run. If not, a claim keeps both together.
+        /// True if the other is placed without its run. If not, a claim keeps both together.
         is_alone: bool,
     },
 }
@@ -202,7 +202,7 @@ pub(crate) fn of_run(
 }
 
 impl GroupClaim {
-    /// Whether a placeholder can replace this claim by one of its own (`volumes: provision`). Not if
+    /// Returns true if a placeholder can replace this claim by one of its own (`volumes: provision`). Not if
     /// several nodes can mount it: several placeholders then mount the same claim.
     #[must_use]
     pub(crate) fn is_replaceable(&self) -> bool {
@@ -240,7 +240,7 @@ impl Group {
         }
     }
 
-    /// Whether the placeholder mounts this claim: one that the run names, or the placeholder's own.
+    /// Returns true if the placeholder mounts this claim: one that the run names, or the placeholder's own.
     #[must_use]
     pub(crate) fn has(&self, claim: &str) -> bool {
         self.claim(claim).is_some()

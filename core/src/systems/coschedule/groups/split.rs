@@ -98,11 +98,10 @@ impl<'v> Parting<'_, 'v> {
         let found: Vec<Conflict> = self.uses.tasks.iter().filter_map(of_task).collect();
         // In a mode that groups a whole run, all of its tasks should share a node.
         let is_of_run = !self.uses.knows_tasks || self.mode != CoscheduleMode::Workspaces;
-        let of_run = match found.is_empty() && is_of_run {
-            true => conflict(&all, None),
-            false => None,
-        };
-        self.conflicts.extend(found.into_iter().chain(of_run));
+        if found.is_empty() && is_of_run {
+            self.conflicts.extend(conflict(&all, None));
+        }
+        self.conflicts.extend(found);
     }
 }
 
@@ -128,7 +127,7 @@ fn zones(terms: &[NodeSelectorTerm]) -> Option<Vec<&str>> {
     Some(zones?.into_iter().flatten().map(String::as_str).collect())
 }
 
-/// Whether the terms show that no node can match both.
+/// Returns true if the terms show that no node can match both.
 fn are_apart(terms: &[NodeSelectorTerm], others: &[NodeSelectorTerm]) -> bool {
     !terms.is_empty()
         && !others.is_empty()

@@ -33,7 +33,7 @@ pub(crate) struct NamedPipeline {
 pub(crate) struct Pipeline {
     /// Its tasks in order, then those of `finally`.
     pub tasks: Box<[PipelineTask]>,
-    /// Whether one of its tasks is itself a pipeline.
+    /// True if one of its tasks is itself a pipeline.
     pub nested: bool,
     /// The params that have a value if the run gives none.
     pub defaults: Box<[ParamValues]>,
@@ -155,7 +155,7 @@ impl PipelineTask {
             requests: TaskRequests::of_task(&task.task_spec),
             level: usize::MAX,
             copies,
-            own_params: own_params(&task.params).into_iter().chain(of_matrix).collect(),
+            own_params: own_params(&task.params).chain(of_matrix).collect(),
         }
     }
 }
@@ -209,42 +209,38 @@ fn set_levels(tasks: &mut [PipelineTask], earlier: &[BTreeSet<Box<str>>]) {
 }
 
 /// Returns the params of a task that do not just hand on the run's param of their name.
-fn own_params(params: &Value) -> Vec<ParamValues> {
-    let own = items(params).filter_map(|param| {
-        let (name, value) = (param["name"].as_str()?, &param["value"]);
-        let is_runs = value.as_str() == Some(&format!("$(params.{name})"));
-        (!is_runs).then(|| (name.into(), known_value(value).into_iter().collect()))
-    });
-    own.collect()
+fn own_params(params: &Value) -> impl Iterator<Item = ParamValues> {
+    let own = named(params).filter(|(name, param)| param["value"] != format!("$(params.{name})"));
+    own.map(|(name, param)| (name.into(), known_value(&param["value"]).into_iter().collect()))
 }
 
 /// Returns the params of a pipeline with a default.
 fn defaults(params: &Value) -> Box<[ParamValues]> {
-    let defaults = items(params).filter_map(|param| {
-        let default = known_value(&param["default"])?;
-        Some((param["name"].as_str()?.into(), [default].into()))
-    });
+    let defaults = named(params)
+        .filter_map(|(name, param)| Some((name.into(), [known_value(&param["default"])?].into())));
     defaults.collect()
+}
+
+/// Returns the items of a list that have a name, each with it.
+fn named(list: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    items(list).filter_map(|item| Some((item["name"].as_str()?, item)))
 }
 
 /// Returns the number of tasks that a matrix makes, and its params.
 fn read_matrix(matrix: &Value) -> (usize, Vec<ParamValues>) {
-    let params = || items(&matrix["params"]);
-    let of_params = params().map(|param| items(&param["value"]).count().max(1));
+    let of_params = items(&matrix["params"]).map(|param| items(&param["value"]).count().max(1));
     let of_params = of_params.fold(1, usize::saturating_mul);
     let included = items(&matrix["include"]).count();
     let copies = of_params.max(included).min(MOST_COPIES);
     let mut all: BTreeMap<&str, Vec<Option<Box<str>>>> = BTreeMap::new();
-    for param in params() {
-        let Some(name) = param["name"].as_str() else { continue };
+    for (name, param) in named(&matrix["params"]) {
         let values = || items(&param["value"]);
         // A variable gives the whole list.
         let unknown = values().next().is_none().then_some(None);
         all.entry(name).or_default().extend(values().map(known_value).chain(unknown));
     }
     let listed: BTreeSet<&str> = all.keys().copied().collect();
-    for param in items(&matrix["include"]).flat_map(|include| items(&include["params"])) {
-        let Some(name) = param["name"].as_str() else { continue };
+    for (name, param) in items(&matrix["include"]).flat_map(|include| named(&include["params"])) {
         all.entry(name).or_default().push(known_value(&param["value"]));
     }
     let own = all.into_iter().map(|(name, values)| {
@@ -269,8 +265,7 @@ fn mounted_claims(task: &Value) -> BTreeSet<Box<str>> {
 /// The workspaces that strings in a task refer to as `$(workspaces.NAME.path)`, and that the task
 /// does not declare.
 fn undeclared_workspaces(task: &Value) -> BTreeSet<Box<str>> {
-    let declared: BTreeSet<&str> =
-        items(&task["workspaces"]).filter_map(|workspace| workspace["name"].as_str()).collect();
+    let declared: BTreeSet<&str> = named(&task["workspaces"]).map(|(name, _)| name).collect();
     let mut names = names_after(task, "$(workspaces.");
     names.retain(|name| !declared.contains(&**name));
     names

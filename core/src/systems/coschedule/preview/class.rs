@@ -52,7 +52,7 @@ pub(super) fn unknown(claim: &Value, view: &View, has_cluster: bool) -> Option<S
 /// Previews a claim: the decision on the claim itself.
 ///
 /// # Errors
-/// Why it is not a valid claim.
+/// The reason why it is not a valid claim.
 pub(super) fn preview(
     given: &Given<'_>,
     view: &mut View,

@@ -1,7 +1,5 @@
 //! Formats the preview of a run as text.
 
-use std::fmt::Write as _;
-
 use crate::systems::check::words::counted;
 
 use super::{Claim, OneNode, Run, Task};
@@ -25,10 +23,8 @@ impl Run {
 
     /// The lines below the one that names the run.
     pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        let mut line = |indent: usize, line: &str| {
-            let _ = writeln!(text, "{:indent$}{line}", "");
-        };
+        let mut lines = Vec::new();
+        let mut line = |indent: usize, line: &str| lines.push(format!("{:indent$}{line}\n", ""));
         self.held.iter().for_each(|held| line(2, held));
         if !self.mode.is_empty() {
             line(2, &format!("mode {}", self.mode));
@@ -91,7 +87,7 @@ impl Run {
             }
         }
         self.conflicts.iter().for_each(|conflict| line(2, &format!("conflict: {conflict}")));
-        text
+        lines.concat()
     }
 }
 
