@@ -15,6 +15,7 @@ use crate::placement::intent::{Change, Intent};
 use crate::placement::reason::Warning;
 use crate::systems::Outcome;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::storage::StorageClass;
 use crate::systems::coschedule::policy::{ControllerAbsent, CoscheduleMode, Volumes};
 use crate::systems::coschedule::resources::STORAGE_CLASS;
 use crate::systems::policy::Policy;
@@ -31,18 +32,18 @@ pub(super) fn request(claim: &Claim<'_>, view: &View, policy: &Policy) -> Outcom
 /// first by name. `None` for a class without a provisioner. Never the class of parked claims.
 #[must_use]
 pub(super) fn sibling<'v>(class: &str, view: &'v View) -> Option<&'v str> {
-    let provisioning = &view.storage_class(class)?.provisioning;
-    if provisioning.is_manual() {
+    let class = view.storage_class(class)?;
+    if class.is_manual() {
         return None;
     }
     let alike = view
         .storage_classes()
-        .filter(|(_, other)| other.waits && other.provisioning == *provisioning)
+        .filter(|(_, other)| other.waits && other.provisioning == class.provisioning)
         .filter(|(name, _)| *name != keys::PARKED);
     alike.map(|(name, _)| name).min()
 }
 
-/// Why a claim keeps a class that binds at once.
+/// The reason why a claim keeps a class that binds at once.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Stays {
     /// The class has no sibling that waits. The text of the warning.
@@ -52,7 +53,7 @@ pub(super) enum Stays {
 }
 
 impl Stays {
-    /// Why claims keep `class`. `None` if it waits, is replaced, or is not known.
+    /// Returns why claims keep `class`. `None` if it waits, is replaced, or is not known.
     pub(super) fn of(class: &str, view: &View, policy: &Policy) -> Option<Self> {
         if view.storage_class(class)?.waits {
             return None;
@@ -79,10 +80,8 @@ fn replacement<'v>(class: &str, view: &'v View, policy: &'v Policy) -> Result<&'
         };
     }
     let known = view.storage_class(class);
-    let why = match known.is_some_and(|class| class.provisioning.is_manual()) {
-        true => "its volumes are made by hand",
-        false => "none like it waits",
-    };
+    let is_manual = known.is_some_and(StorageClass::is_manual);
+    let why = if is_manual { "its volumes are made by hand" } else { "none like it waits" };
     sibling(class, view).ok_or_else(|| {
         Stays::NoSibling(format!(
             "StorageClass {class} binds at once, and {why}: volumes may lie apart"
@@ -129,13 +128,14 @@ impl ClaimRequest<'_> {
             return;
         }
         let why = format!("{} of PipelineRun {}", mode::word(groups.mode), name.name);
-        match self.is_to_be_parked(&groups) {
-            true => self.change_class(keys::MODE, &why, keys::PARKED),
-            false => self.adopt(keys::MODE, &why),
+        if self.is_to_be_parked(&groups) {
+            self.change_class(keys::MODE, &why, keys::PARKED);
+        } else {
+            self.adopt(keys::MODE, &why);
         }
     }
 
-    /// Whether a placeholder will replace this claim by one of its own.
+    /// Returns true if a placeholder will replace this claim by one of its own.
     fn is_to_be_parked(&self, groups: &Groups) -> bool {
         let name = self.claim.metadata.name.as_ref().map_or("", |name| name.as_str());
         let is_served = self.view.controller_present()
@@ -146,7 +146,7 @@ impl ClaimRequest<'_> {
             && !self.tektons_assistant_is_on()
     }
 
-    /// Whether Tekton's own assistant places active runs, and so may place this one, too. Its pods would
+    /// Returns true if Tekton's own assistant places active runs, and so may place this one, too. Its pods would
     /// mount the parked claim.
     fn tektons_assistant_is_on(&self) -> bool {
         self.view.assisted_runs().any(|run| !run.done)

@@ -88,7 +88,7 @@ impl<'v> Desired<'v> {
 
     /// Returns the pod template of its run.
     fn template(&self) -> Option<&'v Value> {
-        self.run()?.run.pod_template.as_deref()
+        self.run()?.run.template.document.as_deref()
     }
 
     /// The plan of a new placeholder, which must be on the node `only`, if given, and reserves this room.

@@ -15,7 +15,7 @@ use super::groups::{self, Group, Groups, Leader};
 use super::{keys, mode, reconcile};
 use crate::systems;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::pipeline_run::{PipelineRun, WorkspaceSource};
+use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::resources::{CLAIM, PIPELINE_RUN, TASK_RUN};
 use crate::systems::policy::Policy;
@@ -43,7 +43,7 @@ const UNKNOWN_SUFFIX: &str = "<of the run's UID>";
 #[serde(rename_all = "camelCase")]
 struct Run {
     mode: &'static str,
-    /// Why Tekton makes nothing for the run now.
+    /// The reason why Tekton makes nothing for the run now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     held: Vec<String>,
     /// The native group of all its pods, by the run's annotation. It then has no groups of its own.
@@ -53,11 +53,11 @@ struct Run {
     claims: Vec<Claim>,
     /// `None` if they are not known.
     tasks: Option<Vec<Task>>,
-    /// Why the tasks are not known.
+    /// The reason why the tasks are not known.
     #[serde(skip)]
     unread: String,
     conflicts: Vec<String>,
-    /// Why there are no groups.
+    /// The reason why there are no groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -104,7 +104,7 @@ struct Task {
     allowed: bool,
     changes: Vec<String>,
     warnings: Vec<String>,
-    /// Why its pod would be refused.
+    /// The reason why its pod would be refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
@@ -112,7 +112,7 @@ struct Task {
 /// Previews a run that the View has.
 ///
 /// # Errors
-/// Why the run, or a pod that Tekton would create for it, is invalid.
+/// The reason why the run, or a pod that Tekton would create for it, is invalid.
 fn preview_run(
     given: &Given<'_>,
     view: &mut View,
@@ -143,8 +143,8 @@ fn preview_run(
     }
     let is_grouped = groups.as_ref().is_ok_and(|groups| groups.mode != CoscheduleMode::Disabled);
     for workspace in &run.workspaces {
-        let WorkspaceSource::Template(template) = &workspace.source else { continue };
-        let mut claim = tekton::claim(name, &run, &template.claim, document, &workspace.name);
+        let Some(template) = workspace.template() else { continue };
+        let mut claim = tekton::claim(name, &run, template);
         class::complete(&mut claim, view);
         let decided = decide(&CLAIM, &claim, view)?;
         let (changes, warnings) = (names.texts(&decided.changes), names.texts(&decided.warnings));
@@ -232,10 +232,8 @@ impl Names {
                 replaced.push((group.name.to_string(), name));
             }
             for workspace in &run.workspaces {
-                if let WorkspaceSource::Template(template) = &workspace.source {
-                    let name = format!("<claim of workspace {}>", workspace.name);
-                    replaced.push((template.claim.to_string(), name));
-                }
+                let name = format!("<claim of workspace {}>", workspace.name);
+                replaced.extend(workspace.template().map(|of| (of.claim.to_string(), name)));
             }
         }
         Self { has_uid, replaced }

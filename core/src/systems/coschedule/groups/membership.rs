@@ -1,4 +1,4 @@
-//! Which group of its run a pod belongs to.
+//! Finds the group of its run that a pod belongs to.
 
 use super::{Group, Groups};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
@@ -76,6 +76,6 @@ pub(in crate::systems::coschedule) fn needs_no_node<'v>(
 ) -> impl Fn(&str) -> bool + 'v {
     move |claim| {
         let known = view.claim(&Name::new(namespace, claim));
-        known.is_some_and(|claim| !claim.access_modes.need_one_node())
+        known.is_some_and(|claim| !claim.access.needs_one_node())
     }
 }

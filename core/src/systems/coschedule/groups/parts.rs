@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::Conflict;
 use super::uses::{Uses, known};
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
+use crate::systems::coschedule::kinds::storage::Access;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::record::Record;
 
@@ -122,7 +123,7 @@ impl<'v> Parting<'_, 'v> {
         parts
     }
 
-    /// Whether a unit that no record has joins the first recorded part if it is not known which tasks use
+    /// Returns true if a unit that no record has joins the first recorded part if it is not known which tasks use
     /// it: one of a child run, which appears later, or of a run with one group. The other claims of a run
     /// whose Pipeline was deleted form a group of their own.
     fn joins_first_part(&self, unit: usize) -> bool {
@@ -135,13 +136,13 @@ impl<'v> Parting<'_, 'v> {
     pub(super) fn groupable(&self) -> BTreeSet<usize> {
         let is_groupable = |unit: &usize| match self.mode {
             CoscheduleMode::Workspaces => self.needs_one_node(unit),
-            _ => !self.uses.units[*unit].modes.one_pod,
+            _ => self.uses.units[*unit].access != Access::OnePod,
         };
         (0..self.uses.units.len()).filter(is_groupable).collect()
     }
 
     fn needs_one_node(&self, unit: &usize) -> bool {
-        self.uses.units[*unit].modes.need_one_node()
+        self.uses.units[*unit].access.needs_one_node()
     }
 
     /// The parts of the recorded groups, and the one of each unit that needs one node.
@@ -260,18 +261,20 @@ impl<'v> Parting<'_, 'v> {
         }
         self.conflicts.extend(clash);
         let first = tasks.first().map_or("", |task| self.uses.tasks[*task].name);
-        known(&self.run.node_selector, None).map(|(label, value)| (label, (value, first))).collect()
+        let of_run = known(self.run.template.node_selector.as_ref(), None);
+        of_run.map(|(label, value)| (label, (value, first))).collect()
     }
 
     /// Combines the node selectors of the run and all its tasks, which are not known, or returns the run's own if
     /// they contradict each other.
     fn selector_of_run(&self) -> BTreeMap<&'v str, &'v str> {
-        let own = &self.run.node_selector;
-        let of_tasks = self.run.task_overrides.iter().filter_map(|of| of.node_selector.as_ref());
-        let all = std::iter::once(own).chain(of_tasks).flat_map(|of| known(of, None));
+        let own = || known(self.run.template.node_selector.as_ref(), None);
+        let of_tasks = self.run.task_overrides.iter();
+        let of_tasks = of_tasks.flat_map(|of| known(of.template.node_selector.as_ref(), None));
+        let all = own().chain(of_tasks);
         match combine(all.map(|(label, value)| ("", label, value))) {
             (joined, None) => values(joined),
-            _ => known(own, None).collect(),
+            _ => own().collect(),
         }
     }
 
@@ -290,9 +293,10 @@ impl<'v> Parting<'_, 'v> {
         let mut wishes = Wishes::new();
         let mut left_out = None;
         for (units, users) in components.into_iter().chain(singles) {
-            let (own, of_matrix) = match units.is_empty() {
-                true => self.wishes_of(&users),
-                false => (self.wishes_of_sharing(&users), None),
+            let (own, of_matrix) = if units.is_empty() {
+                self.wishes_of(&users)
+            } else {
+                (self.wishes_of_sharing(&users), None)
             };
             let clash = own.iter().find_map(|(label, second)| {
                 let first = wishes.get(label).filter(|first| first.0 != second.0)?;

@@ -11,7 +11,7 @@ use crate::systems::coschedule::kinds::pipeline::{Pipeline, PipelineTask};
 use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, Selector, WorkspaceSource,
 };
-use crate::systems::coschedule::kinds::storage::AccessModes;
+use crate::systems::coschedule::kinds::storage::Access;
 use crate::systems::coschedule::record::Record;
 use crate::systems::coschedule::resources::{CLAIM, PIPELINE};
 use crate::view::{Key, Name, View};
@@ -23,7 +23,7 @@ pub(super) struct Unit<'v> {
     pub(super) workspaces: Vec<&'v str>,
     pub(super) claim: Option<&'v str>,
     pub(super) template: bool,
-    pub(super) modes: AccessModes,
+    pub(super) access: Access,
     /// The node terms of the volume, of which a node must match one; empty: all nodes can mount it.
     pub(super) terms: &'v [NodeSelectorTerm],
 }
@@ -31,7 +31,7 @@ pub(super) struct Unit<'v> {
 impl Unit<'_> {
     /// Returns its claim, if that is known.
     pub(super) fn of_group(&self) -> Option<GroupClaim> {
-        let (name, one_node) = (self.claim?.into(), self.modes.need_one_node());
+        let (name, one_node) = (self.claim?.into(), self.access.needs_one_node());
         Some(GroupClaim { name, template: self.template, one_node })
     }
 }
@@ -66,10 +66,10 @@ pub(super) struct Uses<'v> {
 /// Returns the labels of a node selector that are known for a task, those of its matrix with each value;
 /// `None`: for all tasks, which are not known.
 pub(super) fn known<'v>(
-    selector: &'v Selector,
+    selector: Option<&'v Selector>,
     task: Option<(&'v Pipeline, &'v PipelineTask)>,
 ) -> impl Iterator<Item = (&'v str, &'v str)> {
-    selector.iter().flat_map(move |(key, value)| {
+    selector.into_iter().flatten().flat_map(move |(key, value)| {
         value.of_task(task).iter().map(move |value| (&**key, &**value))
     })
 }
@@ -97,7 +97,7 @@ impl<'v> Uses<'v> {
         uses.add_workspaces(run);
         let pipeline = uses.pipeline();
         let mut mounted: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for claim in run.mounted.iter().flat_map(|claim| claim.of_task(None)) {
+        for claim in run.template.mounted.iter().flat_map(|claim| claim.of_task(None)) {
             uses.unit_of(claim);
         }
         for of_task in &run.task_overrides {
@@ -105,7 +105,7 @@ impl<'v> Uses<'v> {
                 let task = pipeline.tasks.iter().find(|task| task.name == of_task.task);
                 Some((pipeline, task?))
             });
-            for claim in of_task.mounted.iter().flatten().flat_map(|claim| claim.of_task(task)) {
+            for claim in of_task.template.mounted.iter().flat_map(|claim| claim.of_task(task)) {
                 let unit = uses.unit_of(claim);
                 mounted.entry(&of_task.task).or_default().push(unit);
             }
@@ -131,17 +131,19 @@ impl<'v> Uses<'v> {
         let run = self.run;
         // The tasks' own node selectors replace the run's.
         let overrides = run.task_overrides.iter();
-        let selectors: BTreeMap<&str, &Selector> =
-            overrides.filter_map(|of| Some((&*of.task, of.node_selector.as_ref()?))).collect();
+        let selectors: BTreeMap<&str, &Selector> = overrides
+            .filter_map(|of| Some((&*of.task, of.template.node_selector.as_ref()?)))
+            .collect();
         let tasks = pipeline.tasks.iter().map(|task| {
             let of_task = Some((pipeline, task));
             let own = mounted.get(&*task.name).into_iter().flatten();
             let mut units: BTreeSet<usize> = own.copied().collect();
-            let of_run = run.mounted.iter().flat_map(|claim| claim.of_task(of_task));
+            let of_run = run.template.mounted.iter().flat_map(|claim| claim.of_task(of_task));
             units.extend(of_run.chain(&task.mounted).map(|claim| self.unit_of(claim)));
             let workspaces = task.workspaces.iter();
             units.extend(workspaces.filter_map(|of| self.by_workspace.get(&**of)));
-            let selector = selectors.get(&*task.name).copied().unwrap_or(&run.node_selector);
+            let own = selectors.get(&*task.name).copied();
+            let selector = own.or(run.template.node_selector.as_ref());
             Task { name: &task.name, units, selector: known(selector, of_task).collect() }
         });
         tasks.collect()
@@ -174,7 +176,7 @@ impl<'v> Uses<'v> {
                     // A placeholder creates claims only of its own run's templates.
                     None => self.add(Unit {
                         template: is_root,
-                        modes: template.access_modes,
+                        access: template.access,
                         ..self.look_up(&template.claim)
                     }),
                 },
@@ -217,7 +219,7 @@ impl<'v> Uses<'v> {
         let volume = known.and_then(|claim| self.view.volume(claim.volume.as_deref()?));
         Unit {
             claim: Some(claim),
-            modes: known.map(|claim| claim.access_modes).unwrap_or_default(),
+            access: known.map(|claim| claim.access).unwrap_or_default(),
             terms: volume.map_or(&[], |volume| &*volume.terms),
             ..Unit::default()
         }

@@ -3,27 +3,27 @@
 //! All fields but `done` come from `metadata` and `spec`, which do not change while the run is
 //! active. The status is often still missing when the first pods are created.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::LazyLock;
+mod spec;
+
+use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::pipeline::{self, Pipeline, PipelineSpec};
-use super::storage::AccessModes;
-use super::task::of_compute_resources;
-use super::tekton::{self, ClaimSource, Mount, Status};
-use super::variables::{Param, Params, Resolved};
+use super::pipeline::Pipeline;
+use super::storage::Access;
+use super::tekton::{self, Status};
+use super::variables::Resolved;
 use crate::kubernetes::annotation;
 use crate::names::short_digest;
 use crate::systems::coschedule::keys::{AUTO_CLEANUP, GROUP, MODE};
 use crate::systems::coschedule::resources::PIPELINE_RUN;
-use crate::view::document::{Foreign, ForeignRow, Lenient, List, Part, Text, part, problem};
+use crate::view::document::{Foreign, ForeignRow, part, problem};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::rows::{RowIndex, Rows, TableRow};
 use crate::view::{Identity, Kind, Name, Resources, Scope};
+use spec::{SPEC, find_holds};
 
 /// The fields of a PipelineRun that decide how its pods and claims are placed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,21 +39,17 @@ pub(crate) struct PipelineRun {
     pub done: bool,
     /// The reasons why Tekton makes nothing for it, as its author has written it.
     pub holds: Box<[Box<str>]>,
-    /// Why the webhook refused one of its claims, if the run failed for that.
+    /// The reason why the webhook refused one of its claims, if the run failed for that.
     pub refusal: Option<Box<str>>,
     /// In the order of the spec.
     pub workspaces: Box<[Workspace]>,
     pub pipeline: PipelineSource,
-    /// The node selector of its pod template, without values that no param gives.
-    pub node_selector: Selector,
-    /// The claims that its pod template mounts into every pod, without those that no param names.
-    pub mounted: Box<[Resolved]>,
+    /// The pod template of all its tasks.
+    pub template: PodTemplate,
     /// The tasks that have their own pod template or requests.
     pub task_overrides: Box<[TaskOverride]>,
-    /// The pod template, without values that are not known yet. Only the controller keeps it.
-    pub pod_template: Option<Box<Value>>,
     pub service_account: Option<Box<str>>,
-    /// Whether Tekton deletes the run's claims when it has ended ([`AUTO_CLEANUP`]).
+    /// True if Tekton deletes the run's claims when it has ended ([`AUTO_CLEANUP`]).
     pub auto_cleanup: bool,
     /// The first field that could not be read, and why.
     pub problem: Option<Box<str>>,
@@ -71,6 +67,25 @@ pub(crate) struct Workspace {
     /// Its name in the pipeline.
     pub name: Box<str>,
     pub source: WorkspaceSource,
+}
+
+impl Workspace {
+    /// Returns the claim that Tekton creates for it.
+    pub(crate) fn template(&self) -> Option<&Template> {
+        match &self.source {
+            WorkspaceSource::Template(template) => Some(template),
+            _ => None,
+        }
+    }
+
+    /// Returns the name of its claim, if that is known.
+    pub(crate) fn claim(&self) -> Option<&str> {
+        match &self.source {
+            WorkspaceSource::Template(template) => Some(&template.claim),
+            WorkspaceSource::Claim(claim) => Some(claim),
+            WorkspaceSource::Unresolved | WorkspaceSource::Free => None,
+        }
+    }
 }
 
 /// The volume of a workspace.
@@ -91,9 +106,18 @@ pub(crate) enum WorkspaceSource {
 pub(crate) struct Template {
     /// The claim's name, which Tekton derives ([`claim_name`]).
     pub claim: Box<str>,
-    pub access_modes: AccessModes,
-    /// Its storage class, if it names one.
-    pub class: Option<Box<str>>,
+    pub access: Access,
+    /// The template itself. Only the controller keeps it.
+    pub document: Option<Box<Value>>,
+}
+
+/// A pod template of a run, or of a task in it, without what no param gives.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct PodTemplate {
+    /// Its node selector; `None`: it has none.
+    pub node_selector: Option<Selector>,
+    /// The claims that it mounts into every pod.
+    pub mounted: Box<[Resolved]>,
     /// The template itself. Only the controller keeps it.
     pub document: Option<Box<Value>>,
 }
@@ -103,10 +127,8 @@ pub(crate) struct Template {
 pub(crate) struct TaskOverride {
     /// The task's name in the pipeline.
     pub task: Box<str>,
-    /// Replaces the run's node selector; `None`: it has none.
-    pub node_selector: Option<Selector>,
-    /// The claims that its pod template mounts; `None` without `volumes`.
-    pub mounted: Option<Box<[Resolved]>>,
+    /// Its own pod template, whose fields replace those of the run's.
+    pub template: PodTemplate,
     /// The requests of all its steps together; `None`: each step has its own.
     pub requests: Option<Resources>,
 }
@@ -124,102 +146,6 @@ pub(crate) enum PipelineSource {
     #[default]
     Absent,
 }
-
-/// The spec of a run, as Tekton defines it in v1 and v1beta1.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    params: List<Param>,
-    pipeline_ref: Part<PipelineRef>,
-    pipeline_spec: Part<PipelineSpec>,
-    pod_template: Value,
-    service_account_name: Text,
-    task_run_specs: List<TaskRunSpec>,
-    task_run_template: Part<TaskRunTemplate>,
-    workspaces: List<Binding>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PipelineRef {
-    bundle: Value,
-    name: Text,
-    resolver: Value,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct TaskRunTemplate {
-    pod_template: Value,
-    service_account_name: Text,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct TaskRunSpec {
-    compute_resources: Option<Value>,
-    pipeline_task_name: Text,
-    pod_template: Part<PodTemplate>,
-    task_pod_template: Part<PodTemplate>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PodTemplate {
-    node_selector: Option<Lenient<BTreeMap<Box<str>, Text>>>,
-    volumes: Option<List<Mount>>,
-}
-
-/// A workspace of a run, as Tekton defines it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Binding {
-    name: Text,
-    persistent_volume_claim: Part<ClaimSource>,
-    volume_claim_template: Value,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ClaimTemplate {
-    metadata: Part<ClaimMetadata>,
-    spec: Part<ClaimSpec>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ClaimMetadata {
-    name: Text,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ClaimSpec {
-    access_modes: Lenient<Vec<Text>>,
-    storage_class_name: Text,
-}
-
-/// The types of the fields of a run's spec.
-static SPEC: LazyLock<Value> = LazyLock::new(|| {
-    let claim = json!({"claimName": ""});
-    let template = json!({
-        "nodeSelector": {"*": ""}, "volumes": [{"persistentVolumeClaim": claim}],
-    });
-    let claim_template = json!({
-        "metadata": {"name": ""}, "spec": {"accessModes": [""], "storageClassName": ""},
-    });
-    json!({
-        "params": [{}], "pipelineRef": {"name": ""}, "pipelineSpec": *pipeline::SPEC,
-        "podTemplate": template, "serviceAccountName": "",
-        "taskRunSpecs": [
-            {"pipelineTaskName": "", "podTemplate": template, "taskPodTemplate": template},
-        ],
-        "taskRunTemplate": {"podTemplate": template, "serviceAccountName": ""},
-        "workspaces": [{
-            "name": "", "persistentVolumeClaim": claim, "volumeClaimTemplate": claim_template,
-        }],
-    })
-});
 
 impl ForeignRow for PipelineRun {
     fn read(metadata: &ObjectMeta, spec: Value, status: Value) -> Self {
@@ -243,53 +169,7 @@ impl ForeignRow for PipelineRun {
     }
 }
 
-/// The controller that manages a run which names no other.
-const TEKTON: &str = "tekton.dev/pipeline";
-
-/// Returns why Tekton makes nothing for a run with this spec.
-fn find_holds(spec: &Value) -> Box<[Box<str>]> {
-    let text = |field: &str| spec.get(field).and_then(Value::as_str);
-    let pending = text("status").filter(|status| *status == "PipelineRunPending").map(|status| {
-        format!("it is pending: Tekton makes nothing for it while spec.status is {status}")
-    });
-    let other = text("managedBy").filter(|by| !by.is_empty() && *by != TEKTON).map(|by| {
-        format!("{by} manages it (spec.managedBy): Tekton makes nothing for it in this cluster")
-    });
-    pending.into_iter().chain(other).map(Into::into).collect()
-}
-
 impl PipelineRun {
-    fn with_spec(self, spec: Spec) -> Self {
-        let params = Params::read(&spec.params);
-        let uid = &self.identity.uid;
-        let workspaces = spec.workspaces.into_parts().map(|of| of.read(uid, &params)).collect();
-        let reference = spec.pipeline_ref.0;
-        let pipeline = match (spec.pipeline_spec.0, reference) {
-            (Some(inline), _) => PipelineSource::Inline(Pipeline::read(&inline)),
-            (None, Some(reference)) => reference.source(),
-            (None, None) => PipelineSource::Absent,
-        };
-        // v1 has these fields in `taskRunTemplate`, v1beta1 has them in `spec`.
-        let (account, template) = match spec.task_run_template.0 {
-            Some(of) => (of.service_account_name, of.pod_template),
-            None => (spec.service_account_name, spec.pod_template),
-        };
-        let account = account.filled().and_then(|account| params.resolve_of_run(account));
-        let of_run: Option<PodTemplate> = part(&template);
-        let task_overrides = spec.task_run_specs.into_parts().filter_map(|of| of.read(&params));
-        let task_overrides = task_overrides.collect();
-        Self {
-            workspaces,
-            pipeline,
-            service_account: account,
-            node_selector: of_run.as_ref().and_then(|of| of.selector(&params)).unwrap_or_default(),
-            mounted: of_run.as_ref().and_then(|of| of.mounted(&params)).unwrap_or_default(),
-            pod_template: of_run.map(|_| Box::new(params.resolve_template(template))),
-            task_overrides,
-            ..self
-        }
-    }
-
     /// Drops the templates of pods and claims, which are large, and which admission does not need.
     fn without_templates(mut self) -> Self {
         for workspace in &mut self.workspaces {
@@ -297,7 +177,9 @@ impl PipelineRun {
                 template.document = None;
             }
         }
-        Self { pod_template: None, ..self }
+        self.template.document = None;
+        self.task_overrides.iter_mut().for_each(|of| of.template.document = None);
+        self
     }
 
     /// Drops the fields that only an active run needs, because ended runs are kept for long. A child
@@ -316,78 +198,11 @@ impl PipelineRun {
             self.pipeline = PipelineSource::Absent;
         }
         Self {
-            node_selector: Box::default(),
-            mounted: Box::default(),
+            template: PodTemplate::default(),
             task_overrides: Box::default(),
-            pod_template: None,
             service_account: None,
             ..self
         }
-    }
-}
-
-impl PipelineRef {
-    fn source(self) -> PipelineSource {
-        match self.name.filled() {
-            Some(name) if self.resolver.is_null() && self.bundle.is_null() => {
-                PipelineSource::Named(name.into())
-            }
-            _ => PipelineSource::Resolver,
-        }
-    }
-}
-
-impl TaskRunSpec {
-    fn read(self, params: &Params<'_>) -> Option<TaskOverride> {
-        let template = self.pod_template.0.or(self.task_pod_template.0);
-        Some(TaskOverride {
-            task: self.pipeline_task_name.filled()?.into(),
-            node_selector: template.as_ref().and_then(|of| of.selector(params)),
-            mounted: template.as_ref().and_then(|of| of.mounted(params)),
-            requests: self.compute_resources.as_ref().map(of_compute_resources),
-        })
-    }
-}
-
-impl PodTemplate {
-    /// Returns its node selector, without values that are not known yet.
-    fn selector(&self, params: &Params<'_>) -> Option<Selector> {
-        let labels = self.node_selector.as_ref()?.iter();
-        let known = labels
-            .filter_map(|(key, value)| Some((key.clone(), params.resolve(value.as_deref()?)?)));
-        Some(known.collect())
-    }
-
-    /// Returns the claims that it mounts, except those whose names are not known yet.
-    fn mounted(&self, params: &Params<'_>) -> Option<Box<[Resolved]>> {
-        let claims = self.volumes.as_ref()?.parts().filter_map(Mount::claim);
-        let claims = claims.filter(|claim| !claim.is_empty());
-        Some(claims.filter_map(|claim| params.resolve(claim)).collect())
-    }
-}
-
-impl Binding {
-    fn read(self, run_uid: &str, params: &Params<'_>) -> Workspace {
-        let name = self.name.filled().unwrap_or_default();
-        let template: Option<ClaimTemplate> = part(&self.volume_claim_template);
-        let claim = self.persistent_volume_claim.0.unwrap_or_default().claim_name;
-        let source = match (template, claim.filled().map(|claim| params.resolve_of_run(claim))) {
-            (Some(template), _) => {
-                let metadata = template.metadata.0.unwrap_or_default();
-                let spec = template.spec.0.unwrap_or_default();
-                let modes = spec.access_modes.iter().filter_map(|mode| mode.as_deref());
-                WorkspaceSource::Template(Template {
-                    claim: claim_name(metadata.name.filled(), name, run_uid).into(),
-                    access_modes: AccessModes::read(modes),
-                    class: spec.storage_class_name.filled().map(Into::into),
-                    document: Some(Box::new(self.volume_claim_template)),
-                })
-            }
-            (None, Some(None)) => WorkspaceSource::Unresolved,
-            (None, Some(Some(claim))) if !claim.is_empty() => WorkspaceSource::Claim(claim),
-            (None, _) => WorkspaceSource::Free,
-        };
-        Workspace { name: name.into(), source }
     }
 }
 

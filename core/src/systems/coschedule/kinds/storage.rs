@@ -1,10 +1,9 @@
 //! Claims, storage classes and volumes.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use k8s_openapi::api::storage::v1 as storage;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::kubernetes::{annotation, label};
@@ -28,42 +27,36 @@ const DEFAULT: [&str; 2] = [
 /// The provisioner of classes whose volumes an administrator creates.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// The access modes of a claim.
+/// How many nodes and pods can mount a claim at a time, by its access modes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct AccessModes {
-    /// ReadWriteOnce: by the pods of one node.
-    pub once: bool,
-    /// ReadWriteMany: by the pods of several nodes.
-    pub many: bool,
-    /// ReadOnlyMany: by the pods of several nodes, none of which writes.
-    pub many_readers: bool,
-    /// ReadWriteOncePod: by one pod in the whole cluster.
-    pub one_pod: bool,
+pub(crate) enum Access {
+    /// All pods that mount the claim must be on one node.
+    #[default]
+    OneNode,
+    /// Pods on several nodes.
+    ManyNodes,
+    /// One pod in the whole cluster.
+    OnePod,
 }
 
-impl AccessModes {
-    /// Reads the names of the API, and ignores unknown ones.
-    pub(crate) fn read<'w>(names: impl IntoIterator<Item = &'w str>) -> Self {
-        let mut modes = Self::default();
-        for name in names {
-            match name {
-                "ReadWriteOnce" => modes.once = true,
-                "ReadWriteMany" => modes.many = true,
-                "ReadOnlyMany" => modes.many_readers = true,
-                "ReadWriteOncePod" => modes.one_pod = true,
-                _ => {}
-            }
+impl Access {
+    /// Reads the names of access modes, and ignores unknown ones. A claim without known modes needs one node, and
+    /// so does one that several nodes may read but only one may write: a volume is mounted in one mode at a
+    /// time, and tasks write.
+    pub(crate) fn of_modes<'w>(names: impl IntoIterator<Item = &'w str>) -> Self {
+        let names: Vec<&str> = names.into_iter().collect();
+        let has = |name: &str| names.contains(&name);
+        if has("ReadWriteOncePod") {
+            return Self::OnePod;
         }
-        modes
+        let only_readers = has("ReadOnlyMany") && !has("ReadWriteOnce");
+        if has("ReadWriteMany") || only_readers { Self::ManyNodes } else { Self::OneNode }
     }
 
-    /// Whether all pods that mount the claim must be on one node. True for a claim without known
-    /// modes, and for one that several nodes may read but only one may write: a volume is mounted in
-    /// one mode at a time, and tasks write.
+    /// Returns true if all pods that mount the claim must be on one node.
     #[must_use]
-    pub(crate) fn need_one_node(self) -> bool {
-        let only_readers = self.many_readers && !self.once;
-        !self.many && !only_readers && !self.one_pod
+    pub(crate) fn needs_one_node(self) -> bool {
+        self == Self::OneNode
     }
 }
 
@@ -71,14 +64,13 @@ impl AccessModes {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Claim {
     pub identity: Identity,
-    /// `spec.accessModes`.
-    pub access_modes: AccessModes,
+    pub access: Access,
     /// The effective storage class: that of the beta annotation, else `spec.storageClassName`. Empty
     /// for a claim that requests a volume without a class.
     pub class: Option<Box<str>>,
     /// `spec.volumeName`: the volume that it is bound to or requests.
     pub volume: Option<Box<str>>,
-    /// Whether its phase is `Bound`.
+    /// True if its phase is `Bound`.
     pub bound: bool,
     /// The PipelineRun that owns it.
     pub run: Option<Owner>,
@@ -99,7 +91,7 @@ pub(crate) struct Claim {
 pub(crate) const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 impl Claim {
-    /// Whether it is parked, because a placeholder's own claim replaces it.
+    /// Returns true if it is parked, because a placeholder's own claim replaces it.
     #[must_use]
     pub(crate) fn is_parked(&self) -> bool {
         self.class.as_deref() == Some(PARKED)
@@ -116,7 +108,7 @@ impl From<&core::PersistentVolumeClaim> for Claim {
         let run = Owner::of_tekton(&claim.metadata, "PipelineRun");
         Self {
             identity: Identity::from(&claim.metadata),
-            access_modes: AccessModes::read(
+            access: Access::of_modes(
                 spec.and_then(|spec| spec.access_modes.as_ref())
                     .into_iter()
                     .flatten()
@@ -146,82 +138,58 @@ impl From<&core::PersistentVolumeClaim> for Claim {
 }
 
 /// A StorageClass. Two classes that differ only in `waits` are siblings.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct StorageClass {
-    /// Whether its binding mode is `WaitForFirstConsumer`: a volume is created where its first pod is.
+    /// True if its binding mode is `WaitForFirstConsumer`: a volume is created where its first pod is.
     pub waits: bool,
     /// For a default class: when it was created. Of several default classes the newest is used.
     pub default_since: Option<Timestamp>,
-    pub provisioning: Provisioning,
+    /// The class without its name and its binding mode, with defaults, and with sorted lists: equal for two
+    /// classes that create the same volumes.
+    pub provisioning: storage::StorageClass,
 }
-
-/// How a class creates volumes: all fields that make a difference to the volume.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Provisioning {
-    /// `provisioner`.
-    pub provisioner: Box<str>,
-    /// `parameters`.
-    pub parameters: BTreeMap<Box<str>, Box<str>>,
-    /// `reclaimPolicy`, by default `Delete`.
-    pub reclaim_policy: Box<str>,
-    /// `mountOptions`, sorted.
-    pub mount_options: Box<[Box<str>]>,
-    /// `allowVolumeExpansion`.
-    pub expands: bool,
-    /// `allowedTopologies`, with sorted terms, keys and values.
-    pub topologies: Box<[Topology]>,
-}
-
-/// A term of `allowedTopologies`: keys with their values.
-pub(crate) type Topology = Box<[(Box<str>, Box<[Box<str>]>)]>;
 
 impl From<&storage::StorageClass> for StorageClass {
     fn from(class: &storage::StorageClass) -> Self {
-        let sorted = |texts: &mut dyn Iterator<Item = &String>| {
-            let mut texts: Vec<Box<str>> = texts.map(|text| text.as_str().into()).collect();
-            texts.sort_unstable();
-            texts.into_boxed_slice()
-        };
-        let terms = class.allowed_topologies.iter().flatten().map(|term| {
-            let expressions = term.match_label_expressions.iter().flatten();
-            let mut keys: Vec<_> = expressions
-                .map(|of| (of.key.as_str().into(), sorted(&mut of.values.iter())))
-                .collect();
-            keys.sort_unstable();
-            keys.into_boxed_slice()
-        });
-        let mut topologies: Vec<Topology> = terms.collect();
-        topologies.sort_unstable();
         let mut annotations = DEFAULT.iter().map(|key| annotation(&class.metadata, key));
         let is_default = annotations.any(|value| value == Some("true"));
         let created = class.metadata.creation_timestamp.as_ref().map(|time| time.0);
         Self {
             default_since: is_default.then(|| created.unwrap_or(Timestamp::MIN)),
             waits: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
-            provisioning: Provisioning {
-                provisioner: class.provisioner.as_str().into(),
-                parameters: class
-                    .parameters
-                    .iter()
-                    .flatten()
-                    .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-                    .collect(),
-                reclaim_policy: class.reclaim_policy.as_deref().unwrap_or("Delete").into(),
-                mount_options: sorted(&mut class.mount_options.iter().flatten()),
-                expands: class.allow_volume_expansion.unwrap_or_default(),
-                topologies: topologies.into(),
-            },
+            provisioning: provisioning(class),
         }
     }
 }
 
-impl Provisioning {
-    /// Whether an administrator creates the volumes of the class. Two such classes can be equal in
+impl StorageClass {
+    /// Returns true if an administrator creates the volumes of the class. Two such classes can be equal in
     /// all fields and still have different volumes.
     #[must_use]
     pub(crate) fn is_manual(&self) -> bool {
-        *self.provisioner == *NO_PROVISIONER
+        self.provisioning.provisioner == NO_PROVISIONER
     }
+}
+
+fn provisioning(class: &storage::StorageClass) -> storage::StorageClass {
+    let mut of = class.clone();
+    of.metadata = ObjectMeta::default();
+    of.volume_binding_mode = None;
+    of.allow_volume_expansion.get_or_insert_default();
+    of.parameters.get_or_insert_default();
+    of.reclaim_policy.get_or_insert_with(|| "Delete".to_owned());
+    of.mount_options.get_or_insert_default().sort_unstable();
+    let terms = of.allowed_topologies.get_or_insert_default();
+    for term in &mut *terms {
+        let expressions = term.match_label_expressions.get_or_insert_default();
+        expressions.iter_mut().for_each(|of| of.values.sort_unstable());
+        expressions.sort_by_cached_key(|of| (of.key.clone(), of.values.clone()));
+    }
+    terms.sort_by_cached_key(|term| {
+        let expressions = term.match_label_expressions.iter().flatten();
+        expressions.map(|of| (of.key.clone(), of.values.clone())).collect::<Vec<_>>()
+    });
+    of
 }
 
 /// The fields of a PersistentVolume that decide which nodes can mount it.
@@ -330,8 +298,8 @@ mod tests {
             (&["ReadWriteOncePod"], false),
             (&["Unknown"], true),
         ] {
-            let modes = AccessModes::read(names.iter().copied());
-            assert_eq!(modes.need_one_node(), needs, "{names:?}");
+            let access = Access::of_modes(names.iter().copied());
+            assert_eq!(access.needs_one_node(), needs, "{names:?}");
         }
     }
 }

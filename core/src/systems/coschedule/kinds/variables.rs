@@ -19,7 +19,7 @@ pub(super) struct Param {
 
 /// The params of a run whose values are strings.
 #[derive(Debug, Default)]
-pub(crate) struct Params<'v>(HashMap<&'v str, &'v str>);
+pub(super) struct Params<'v>(HashMap<&'v str, &'v str>);
 
 /// A param, and the values that it takes. None: they are not known.
 pub(crate) type ParamValues = (Box<str>, Box<[Box<str>]>);
@@ -40,7 +40,7 @@ pub(crate) struct Resolved {
     of_run: Box<[Box<str>]>,
     /// The params in it.
     params: Box<[Box<str>]>,
-    /// Whether it is one param and nothing else.
+    /// True if it is one param and nothing else.
     is_param: bool,
 }
 
@@ -74,13 +74,6 @@ impl<'v> Params<'v> {
     pub(super) fn read(params: &'v List<Param>) -> Self {
         let texts = params.parts();
         let texts = texts.filter_map(|of| Some((of.name.as_deref()?, of.value.as_deref()?)));
-        Self(texts.collect())
-    }
-
-    /// Reads the params of the document of a run.
-    pub(crate) fn of_document(run: &'v Value) -> Self {
-        let params = items(&run["spec"]["params"]);
-        let texts = params.filter_map(|of| Some((of["name"].as_str()?, of["value"].as_str()?)));
         Self(texts.collect())
     }
 
@@ -123,7 +116,7 @@ impl<'v> Params<'v> {
     /// Returns a pod template without variables. Each field, or each item and member of a field, in which
     /// a variable is left is left out: the API server would refuse it. `nodeSelector` is not resolved,
     /// because tasks may have other values of its params: the node selector of a group says what is known.
-    pub(crate) fn resolve_template(&self, template: Value) -> Value {
+    pub(super) fn resolve_template(&self, template: Value) -> Value {
         let Value::Object(fields) = template else { return template };
         let fields = fields.into_iter().filter_map(|(key, mut value)| {
             let is_known = |value: &mut Value| match &*key {

@@ -28,8 +28,9 @@ fn desired_by(run: PipelineRun, group: Group) -> Desired<'static> {
 
 fn run(template: Option<&Value>) -> PipelineRun {
     let identity = Identity { uid: "uid-run".into(), ..Identity::default() };
-    let pod_template = template.cloned().map(Box::new);
-    PipelineRun { identity, pod_template, ..PipelineRun::default() }
+    let document = template.cloned().map(Box::new);
+    let template = PodTemplate { document, ..PodTemplate::default() };
+    PipelineRun { identity, template, ..PipelineRun::default() }
 }
 
 fn group() -> Group {

@@ -6,10 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::systems::coschedule::keys::PIPELINE_TASK;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::pipeline_run::{
-    PipelineRun, PipelineSource, WorkspaceSource,
-};
-use crate::systems::coschedule::kinds::variables::Params;
+use crate::systems::coschedule::kinds::pipeline_run::{PipelineRun, PipelineSource, Template};
 use crate::systems::coschedule::resources::TASK_RUN;
 use crate::systems::preview::Completion;
 use crate::view::{Name, View};
@@ -36,7 +33,7 @@ pub(super) struct PipelineTask {
 /// The tasks of a run.
 ///
 /// # Errors
-/// Why they are not known, as it is shown to users.
+/// The reason why they are not known, as it is shown to users.
 pub(super) fn tasks(
     name: &Name,
     run: &PipelineRun,
@@ -61,12 +58,8 @@ pub(super) fn tasks(
         return Err(text.to_owned());
     }
     let claim = |workspace: &str| {
-        let workspace = run.workspaces.iter().find(|known| *known.name == *workspace)?;
-        match &workspace.source {
-            WorkspaceSource::Template(template) => Some(template.claim.to_string()),
-            WorkspaceSource::Claim(claim) => Some(claim.to_string()),
-            WorkspaceSource::Unresolved | WorkspaceSource::Free => None,
-        }
+        let mut workspaces = run.workspaces.iter();
+        workspaces.find(|known| *known.name == *workspace)?.claim().map(ToOwned::to_owned)
     };
     let tasks = pipeline.tasks.iter().map(|task| {
         let of_workspaces = task.workspaces.iter().filter_map(|of| claim(of));
@@ -85,25 +78,13 @@ fn owner(kind: &str, name: &str, uid: &str) -> Value {
 }
 
 /// Builds the claim that Tekton creates from a workspace's template.
-pub(super) fn claim(
-    name: &Name,
-    run: &PipelineRun,
-    claim: &str,
-    document: &Value,
-    workspace: &str,
-) -> Value {
-    let workspaces = document.pointer("/spec/workspaces").and_then(Value::as_array);
-    let template = workspaces
-        .into_iter()
-        .flatten()
-        .find(|known| known["name"] == workspace)
-        .and_then(|known| known.get("volumeClaimTemplate"));
-    let part = |key: &str| template.and_then(|template| template.get(key)).cloned();
+pub(super) fn claim(name: &Name, run: &PipelineRun, template: &Template) -> Value {
+    let part = |key: &str| template.document.as_ref()?.get(key).cloned();
     let mut metadata = match part("metadata") {
         Some(Value::Object(metadata)) => metadata,
         _ => Map::new(),
     };
-    metadata.insert("name".to_owned(), claim.into());
+    metadata.insert("name".to_owned(), (*template.claim).into());
     metadata.insert("namespace".to_owned(), (*name.namespace).into());
     metadata
         .insert("ownerReferences".to_owned(), owner("PipelineRun", &name.name, &run.identity.uid));
@@ -131,18 +112,11 @@ pub(super) fn pod(
             "ownerReferences": owner("PipelineRun", &name.name, &run.identity.uid),
         },
     });
-    let template = |path: &str| document.pointer(path).cloned();
-    let template =
-        template("/spec/taskRunTemplate/podTemplate").or_else(|| template("/spec/podTemplate"));
-    let specs = document.pointer("/spec/taskRunSpecs").and_then(Value::as_array);
-    let own = specs.into_iter().flatten().find(|spec| spec["pipelineTaskName"] == *task.name);
-    let own = own.and_then(|spec| spec.get("podTemplate").or_else(|| spec.get("taskPodTemplate")));
+    let own = run.task_overrides.iter().find(|of| *of.task == *task.name);
+    let own = own.and_then(|of| of.template.document.as_ref());
     let mut spec = Map::new();
-    let params = Params::of_document(document);
-    let templates = template.iter().chain(own).cloned();
-    let templates = templates.map(|template| params.resolve_template(template));
     // Fields of a task's own template replace those of the run's.
-    for template in templates.collect::<Vec<_>>().iter().filter_map(Value::as_object) {
+    for template in run.template.document.iter().chain(own) {
         for key in ["nodeSelector", "affinity", "tolerations", "volumes", "schedulerName"] {
             if let Some(value) = template.get(key) {
                 spec.insert(key.to_owned(), value.clone());

@@ -15,7 +15,7 @@ use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::pipeline::PipelineTask;
 use crate::systems::coschedule::kinds::pipeline_run::{
-    PipelineRun, PipelineSource, Template, WorkspaceSource,
+    PipelineRun, PipelineSource, Template, Workspace,
 };
 use crate::systems::coschedule::placeholder::{Cause, Desired, Run};
 use crate::systems::coschedule::pod_plan::Added;
@@ -205,11 +205,7 @@ impl<'v> Sources<'v> {
             None => is_parked(claim),
         };
         let document = |claim: &str| {
-            let templates =
-                run.run.workspaces.iter().filter_map(|workspace| match &workspace.source {
-                    WorkspaceSource::Template(template) => Some(template),
-                    _ => None,
-                });
+            let templates = run.run.workspaces.iter().filter_map(Workspace::template);
             let mut of_claim = templates.filter(|template| *template.claim == *claim);
             of_claim.find_map(|template: &Template| template.document.as_deref())
         };
@@ -224,7 +220,7 @@ impl<'v> Sources<'v> {
             }
         }
         let added = self.find_oldest(&name).map(|oldest| {
-            let own = run.run.pod_template.as_deref();
+            let own = run.run.template.document.as_deref();
             added_to(oldest, own, &group.node_selector)
         });
         Desired {
@@ -334,7 +330,7 @@ pub(super) fn claims_on_one_node<'v>(
 pub(super) fn is_on_one_node(namespace: &str, claim: &str, view: &View) -> bool {
     let found = view.claim(&Name::new(namespace, claim));
     // A parked claim is never bound: a pod that mounts it is recreated with another one.
-    found.is_some_and(|claim| claim.access_modes.need_one_node() && !claim.is_parked())
+    found.is_some_and(|claim| claim.access.needs_one_node() && !claim.is_parked())
 }
 
 /// Returns the node requirements that others, such as Kueue, have added to a member of a run with this pod template and

@@ -77,7 +77,7 @@ impl CheckedGroup<'_> {
             }
             _ => self.report_unbound(&mut diagnosis, class, claim),
         }
-        self.report_use_elsewhere(&mut diagnosis, claim, known.access_modes.need_one_node());
+        self.report_use_elsewhere(&mut diagnosis, claim, known.access.needs_one_node());
         diagnosis
     }
 

@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 use crate::systems::test_objects::controlled_by;
 
@@ -74,7 +76,7 @@ fn the_pod_template_for_the_placeholder_has_no_variables() {
         "tolerations": [{"key": "x"}, {"key": "k"}],
         "affinity": {"podAntiAffinity": {"preferred": [term("x")]}},
     });
-    assert_eq!(run.pod_template.take().as_deref(), Some(&known));
+    assert_eq!(run.template.document.take().as_deref(), Some(&known));
     assert_eq!(run.service_account.as_deref(), Some("s-x"));
     assert_eq!(run.problem, None);
     let mut unknown = document;

@@ -6,6 +6,7 @@ use super::{Decider, Next};
 use crate::systems::coschedule::keys::RECORD;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
+use crate::systems::coschedule::kinds::storage::Access;
 use crate::systems::coschedule::placeholder::{Cause, Desired};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::reconcile::desired::is_on_one_node;
@@ -87,7 +88,7 @@ impl<'v> Decider<'_, 'v> {
     pub(super) fn must_not_mount(&self, desired: &Desired<'_>, claim: &str) -> bool {
         let known = self.facts.view.claim(&Name::new(&self.state.name.namespace, claim));
         let is_unusable =
-            known.is_some_and(|known| known.access_modes.one_pod || known.is_parked());
+            known.is_some_and(|known| known.access == Access::OnePod || known.is_parked());
         let mut others = desired.run().into_iter().flat_map(|run| &run.groups.groups);
         let mut is_of_other_group =
             || others.any(|group| *group.name != *self.state.name.name && group.has(claim));
