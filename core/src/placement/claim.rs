@@ -80,9 +80,9 @@ pub fn merge(claim: &Claim<'_>, intents: &[Intent]) -> Patch {
     if let Some(class) = wanted.filter(|class| claim.class() != Some(class)) {
         if claim.metadata.annotation(CLASS_ANNOTATION).is_some() {
             let annotation = [Member("metadata"), Member("annotations"), Member(CLASS_ANNOTATION)];
-            editor.set(&annotation, class);
+            editor.set(&annotation, class.as_str());
         }
-        editor.set(&[Member("spec"), Member("storageClassName")], class);
+        editor.set(&[Member("spec"), Member("storageClassName")], class.as_str());
     }
     editor.into_patch()
 }

@@ -12,9 +12,7 @@ use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use serde::Serialize;
-use serde::ser::{SerializeMap as _, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::affinity::{Requirement, Requirements};
 pub(crate) use container::ContainerChange;
@@ -228,7 +226,7 @@ pub enum Selector {
         /// The keys that requirements beside `identity` may have in any form of the term.
         may_also_have: &'static [&'static str],
     },
-    /// Written as `matchLabels`, in this order. A term of an earlier round is recognized if it selects
+    /// Written as `matchLabels`. A term of an earlier round is recognized if it selects
     /// by exactly these labels.
     Labels(Vec<(&'static str, String)>),
 }
@@ -278,6 +276,32 @@ impl PodTerm {
         }
         self.selector.is_own_mark(selector)
     }
+
+    /// Returns the item of the list that its enforcement names: a `PodAffinityTerm`, inside a
+    /// `WeightedPodAffinityTerm` if it is preferred.
+    pub(crate) fn to_json(&self) -> Value {
+        let (field, selected) = match &self.selector {
+            Selector::Expressions { identity, further, .. } => {
+                let requirements = identity.iter().chain(further).map(Requirement::from);
+                let requirements = requirements.map(|requirement| json!(requirement));
+                ("matchExpressions", requirements.collect())
+            }
+            Selector::Labels(labels) => {
+                let labels = labels.iter().map(|(key, value)| (*key, value.as_str()));
+                ("matchLabels", labels.collect::<Value>())
+            }
+        };
+        let mut term = json!({"labelSelector": {}, "topologyKey": HOSTNAME});
+        term["labelSelector"][field] = selected;
+        match self.enforcement {
+            Enforcement::Required => term,
+            Enforcement::Preferred => {
+                let mut weighted = json!({"weight": 100});
+                weighted["podAffinityTerm"] = term;
+                weighted
+            }
+        }
+    }
 }
 
 impl Selector {
@@ -309,56 +333,6 @@ impl Selector {
                     && labels.clone().all(is_own)
             }
         }
-    }
-}
-
-/// As an item of the list that its enforcement names: a `PodAffinityTerm`, inside a
-/// `WeightedPodAffinityTerm` if it is preferred.
-impl Serialize for PodTerm {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Term<'t> {
-            label_selector: &'t Selector,
-            topology_key: &'static str,
-        }
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Weighted<'t> {
-            pod_affinity_term: Term<'t>,
-            weight: u8,
-        }
-        let term = Term { label_selector: &self.selector, topology_key: HOSTNAME };
-        match self.enforcement {
-            Enforcement::Required => term.serialize(serializer),
-            Enforcement::Preferred => {
-                Weighted { pod_affinity_term: term, weight: 100 }.serialize(serializer)
-            }
-        }
-    }
-}
-
-impl Serialize for Selector {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// An object with its members in the order of the list.
-        struct Ordered<'l>(&'l [(&'static str, String)]);
-
-        impl Serialize for Ordered<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
-            }
-        }
-
-        let mut map = serializer.serialize_map(Some(1))?;
-        match self {
-            Self::Expressions { identity, further, .. } => {
-                let requirements: Vec<Requirement<'_>> =
-                    identity.iter().chain(further).map(Requirement::from).collect();
-                map.serialize_entry("matchExpressions", &requirements)?;
-            }
-            Self::Labels(labels) => map.serialize_entry("matchLabels", &Ordered(labels))?,
-        }
-        map.end()
     }
 }
 

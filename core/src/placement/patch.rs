@@ -8,8 +8,7 @@
 
 use json_patch::jsonptr::{PointerBuf, Token};
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The operations of a JSON Patch document.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -121,25 +120,26 @@ impl Editor {
 
     /// Sets the member at `path`, with all missing parents, in one operation. A present member is
     /// replaced (RFC 6902, section 4.1).
-    pub(crate) fn set(&mut self, path: &[Step<'_>], value: &(impl Serialize + ?Sized)) {
-        self.add(path, json!(value));
+    pub(crate) fn set(&mut self, path: &[Step<'_>], value: impl Into<Value>) {
+        self.add(path, value.into());
     }
 
     /// Appends `value` to the list at `path`; a list that is missing or null is created.
-    pub(crate) fn append(&mut self, path: &[Step<'_>], value: &(impl Serialize + ?Sized)) {
+    pub(crate) fn append(&mut self, path: &[Step<'_>], value: impl Into<Value>) {
+        let value = value.into();
         match self.find(path) {
             Some(Value::Array(items)) => {
                 items.push(SCALAR);
                 let path = PointerBuf::from_tokens([path, &[Step::Member("-")]].concat());
-                self.write(PatchOperation::Add(AddOperation { path, value: json!(value) }));
+                self.write(PatchOperation::Add(AddOperation { path, value }));
             }
-            _ => self.add(path, json!([value])),
+            _ => self.add(path, Value::Array(vec![value])),
         }
     }
 
     /// Replaces the list at `path` by `items`; a list that is missing or null is created.
-    pub(crate) fn set_list(&mut self, path: &[Step<'_>], items: &[impl Serialize]) {
-        let value = json!(items);
+    pub(crate) fn set_list(&mut self, path: &[Step<'_>], items: Vec<Value>) {
+        let value = Value::Array(items);
         match self.find(path) {
             Some(list @ Value::Array(_)) => {
                 *list = outline(&value);
@@ -197,7 +197,7 @@ impl Editor {
         }
         let Some((present, missing)) = path.split_at_checked(depth + 1) else { return };
         let value = missing.iter().rev().fold(value, |inner, step| match step {
-            Step::Member(name) => json!({ *name: inner }),
+            Step::Member(name) => Value::from_iter([(*name, inner)]),
             Step::Item(_) => inner,
         });
         if let [above @ .., Step::Member(name)] = present

@@ -3,8 +3,7 @@
 
 use std::borrow::Cow;
 
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::placement::container::{Container, Parts};
 use crate::placement::intent::{Change, ContainerChange, Intent};
@@ -47,27 +46,11 @@ pub(super) fn outline(parts: &Parts<'_>) -> Map<String, Value> {
     spec
 }
 
-/// A named item of a list: a volume, a variable or an init container.
-#[derive(Serialize)]
-struct Named<'n, V> {
-    name: &'n str,
-    #[serde(flatten)]
-    fields: &'n V,
-}
-
-#[derive(Serialize)]
-struct Variable<'v> {
-    name: &'v str,
-    value: &'v str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Mount<'m> {
-    mount_path: &'m str,
-    name: &'m str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sub_path: Option<&'m str>,
+/// A named item of a list: a volume or an init container.
+fn named(name: &str, fields: &Value) -> Value {
+    let mut item = fields.clone();
+    item["name"] = name.into();
+    item
 }
 
 pub(super) fn add(
@@ -88,10 +71,7 @@ pub(super) fn add(
             Change::Volume { name, source } => {
                 let mut names = parts.volumes.iter().flatten().map(|of| of.name.as_str());
                 if names.all(|present| present != *name) {
-                    editor.append(
-                        &[Member("spec"), Member("volumes")],
-                        &Named { name, fields: source },
-                    );
+                    editor.append(&[Member("spec"), Member("volumes")], named(name, source));
                 }
                 Ok(())
             }
@@ -99,7 +79,7 @@ pub(super) fn add(
                 let mut names = parts.init_containers.iter().flatten();
                 if names.all(|present| present.as_str() != *name) {
                     let list = [Member("spec"), Member("initContainers")];
-                    editor.append(&list, &Named { name, fields });
+                    editor.append(&list, named(name, fields));
                 }
                 Ok(())
             }
@@ -173,7 +153,7 @@ fn change_container(
             match present.find(|variable| variable.name.as_str() == *name) {
                 None => {
                     let list = [&at[..], &[Member("env")]].concat();
-                    editor.append(&list, &Variable { name, value });
+                    editor.append(&list, json!({"name": name, "value": value}));
                     Ok(())
                 }
                 Some(own) if own.value.as_ref().is_some_and(|own| own.as_str() == value) => Ok(()),
@@ -197,8 +177,11 @@ fn change_container(
             match at_path {
                 None => {
                     let list = [&at[..], &[Member("volumeMounts")]].concat();
-                    editor
-                        .append(&list, &Mount { mount_path: path, name: volume, sub_path: *part });
+                    let mut mount = json!({"mountPath": path, "name": volume});
+                    if let Some(part) = part {
+                        mount["subPath"] = json!(part);
+                    }
+                    editor.append(&list, mount);
                     Ok(())
                 }
                 Some(own) if own.name.as_str() == *volume => Ok(()),
@@ -215,13 +198,14 @@ fn change_container(
         ContainerChange::Command(command) => {
             let is_set = container.command.as_ref().is_some_and(|of| !of.is_empty());
             if !is_set {
-                editor.set_list(&[&at[..], &[Member("command")]].concat(), command);
+                let words = command.iter().map(|word| word.as_str().into()).collect();
+                editor.set_list(&[&at[..], &[Member("command")]].concat(), words);
             }
             Ok(())
         }
         ContainerChange::ReadinessProbe(probe) => {
             if container.readiness_probe.is_none_or(|own| own.get() == "null") {
-                editor.set(&[&at[..], &[Member("readinessProbe")]].concat(), probe as &Value);
+                editor.set(&[&at[..], &[Member("readinessProbe")]].concat(), probe.clone());
             }
             Ok(())
         }

@@ -51,7 +51,8 @@ pub(super) fn set_labels(
             None if set.contains(&key.as_str()) => {}
             None => {
                 set.push(key);
-                editor.set(&[Member("metadata"), Member("labels"), Member(key)], value);
+                let path = [Member("metadata"), Member("labels"), Member(key)];
+                editor.set(&path, value.as_str());
             }
         }
     }
@@ -63,7 +64,7 @@ pub(super) fn set_annotations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Ed
         let path = [Member("metadata"), Member("annotations"), Member(key)];
         match value {
             Some(value) if pod.annotation(key) == Some(value) => {}
-            Some(value) => editor.set(&path, value),
+            Some(value) => editor.set(&path, value.as_str()),
             None => editor.remove(&path),
         }
     }

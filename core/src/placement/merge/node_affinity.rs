@@ -6,7 +6,6 @@
 //! written anew.
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
-use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Value, json};
 
 use super::REQUIRED;
@@ -165,16 +164,11 @@ fn write(pod: &Pod<'_>, terms: &[Term<'_>], is_multiplied: bool, editor: &mut Ed
     if terms.iter().all(|term| term.added.is_empty()) {
         return;
     }
-    let Some(present) = required_node_terms(pod) else {
-        let new: Vec<_> = terms.iter().map(|term| NewTerm(&term.added)).collect();
-        editor.set_list(&NODE_TERMS, &new);
+    let Some(present) = required_node_terms(pod).filter(|_| !is_multiplied) else {
+        let documents = terms.iter().map(|term| build_document(pod, term)).collect();
+        editor.set_list(&NODE_TERMS, documents);
         return;
     };
-    if is_multiplied {
-        let documents: Vec<Value> = terms.iter().map(|term| build_document(pod, term)).collect();
-        editor.set_list(&NODE_TERMS, &documents);
-        return;
-    }
     append_requirements(terms, editor);
     // From the end, so that the indexes before stay valid.
     for (index, term) in present.iter().enumerate().rev() {
@@ -190,10 +184,11 @@ fn append_requirements(terms: &[Term<'_>], editor: &mut Editor) {
         let Some((index, _)) = term.own else { continue };
         for added in &term.added {
             for requirement in added.fields() {
-                editor.append(&path(&[Item(index), Member("matchFields")]), &requirement);
+                editor.append(&path(&[Item(index), Member("matchFields")]), json!(requirement));
             }
             for requirement in added.expressions() {
-                editor.append(&path(&[Item(index), Member("matchExpressions")]), &requirement);
+                let list = path(&[Item(index), Member("matchExpressions")]);
+                editor.append(&list, json!(requirement));
             }
         }
     }
@@ -203,35 +198,7 @@ fn path<'s>(below: &[Step<'s>]) -> Vec<Step<'s>> {
     [NODE_TERMS.as_slice(), below].concat()
 }
 
-/// A term of which nothing is the pod's own.
-struct NewTerm<'t>(&'t [&'t NodeTerm]);
-
-impl Serialize for NewTerm<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let expressions = || self.0.iter().flat_map(|term| term.expressions());
-        let fields = || self.0.iter().flat_map(|term| term.fields());
-        let mut term = serializer.serialize_map(None)?;
-        if expressions().next().is_some() {
-            term.serialize_entry("matchExpressions", &List(expressions))?;
-        }
-        if fields().next().is_some() {
-            term.serialize_entry("matchFields", &List(fields))?;
-        }
-        term.end()
-    }
-}
-
-/// The requirements that a function finds. They are written without a list in memory: a pool can have
-/// hundreds of hosts, and each is a term.
-struct List<F>(F);
-
-impl<'t, F: Fn() -> I, I: Iterator<Item = Requirement<'t>>> Serialize for List<F> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0())
-    }
-}
-
-/// The pod's own term as it was sent, with the added requirements appended.
+/// Returns the pod's own term as it was sent, or a new one, with the added requirements appended.
 fn build_document(pod: &Pod<'_>, term: &Term<'_>) -> Value {
     let own = term.own.and_then(|(index, _)| term_document(pod, index));
     let mut document = own.cloned().unwrap_or_else(|| json!({}));

@@ -1,6 +1,7 @@
 //! Adds pod affinity and anti-affinity terms to those that the pod has.
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, WeightedPodAffinityTerm};
+use serde_json::json;
 
 use super::{PREFERRED, REQUIRED};
 use crate::placement::intent::{Change, Enforcement, Intent, PodTerm};
@@ -54,7 +55,7 @@ pub(super) fn add(
             }
             Change::PodAffinityHint(mates) if affinity.required.is_empty() => {
                 let path = ["spec", "affinity", "podAffinity", REQUIRED].map(Member);
-                editor.append(&path, mates);
+                editor.append(&path, json!(mates.term()));
             }
             _ => {}
         }
@@ -107,7 +108,10 @@ fn write(editor: &mut Editor, member: &'static str, term: &PodTerm) {
         Enforcement::Required => REQUIRED,
         Enforcement::Preferred => PREFERRED,
     };
-    editor.append(&[Member("spec"), Member("affinity"), Member(member), Member(list)], term);
+    editor.append(
+        &[Member("spec"), Member("affinity"), Member(member), Member(list)],
+        term.to_json(),
+    );
 }
 
 fn affinity<'p>(pod: &'p Pod<'_>) -> Terms<'p> {
