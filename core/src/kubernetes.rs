@@ -15,6 +15,9 @@ pub const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The field with the required terms of an affinity of any kind.
 pub const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
+/// The field with the preferred terms.
+pub(crate) const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
 /// The scheduler of pods without `spec.schedulerName`.
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 

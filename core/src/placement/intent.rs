@@ -15,12 +15,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use serde_json::{Value, json};
 
 use super::affinity::{Requirement, Requirements};
+use crate::kubernetes::HOSTNAME;
 pub(crate) use container::ContainerChange;
 pub use mates::Mates;
 pub(crate) use text::AnyOf;
-
-/// The topology key of every pod (anti-)affinity term that stowplan writes: one node.
-pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// A change, and which system requests it for which reason.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,12 +19,8 @@ use super::patch::{Editor, Patch, SCALAR, outline_list};
 use super::pod::{ClaimVolume, Pod};
 use super::reason::{Finding, Reason, quoted};
 use super::toleration::tolerates;
-pub(crate) use node_affinity::required_node_terms;
+pub(crate) use pod_affinity::leave_out_hints;
 pub use pod_affinity::takes_pod_term;
-pub(crate) use pod_affinity::{leave_out_hints, required_pod_terms};
-
-const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// The operations that give `pod` the changes in `intents` and the record.
 ///
@@ -187,7 +183,8 @@ fn add_tolerations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::intent::{Enforcement, HOSTNAME, PodTerm, Selector, on_node};
+    use crate::kubernetes::{HOSTNAME, PREFERRED, REQUIRED};
+    use crate::placement::intent::{Enforcement, PodTerm, Selector, on_node};
     use crate::placement::object::Object;
 
     const GATE: &str = "stowplan.dev/placeholder";

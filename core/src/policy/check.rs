@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::form::{Form, KEYWORD};
@@ -157,7 +158,7 @@ fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>, edits: usize) -
 }
 
 fn form_of(schema: &Value) -> Option<Form> {
-    Form::find(schema[KEYWORD].as_str()?)
+    Form::deserialize(&schema[KEYWORD]).ok()
 }
 
 /// The values of a schema that lists them.

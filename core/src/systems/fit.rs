@@ -20,7 +20,6 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodS
 
 use crate::kubernetes::{self, HOSTNAME};
 use crate::placement::affinity::{bound_to, matches_nothing};
-use crate::placement::merge::required_node_terms;
 use crate::placement::pod::Pod;
 use crate::placement::toleration::{tolerates, tolerates_cordon};
 use crate::view::node::{NodeDetails, Taint};
@@ -58,7 +57,7 @@ impl<'p> PodNeeds<'p> {
     /// match no node at all are left out: the merge reports them.
     #[must_use]
     pub(crate) fn of_admitted(pod: &'p Pod<'_>) -> Self {
-        let terms = required_node_terms(pod);
+        let terms = kubernetes::required_node_terms(Some(&pod.affinity));
         let terms = terms.filter(|terms| !terms.iter().all(matches_nothing));
         Self {
             node_selector: pod.node_selector.iter().flat_map(TextMap::iter).collect(),

@@ -8,7 +8,7 @@
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use serde_json::{Value, json};
 
-use super::REQUIRED;
+use crate::kubernetes::{REQUIRED, required_node_terms};
 use crate::placement::affinity::{Requirement, Requirements, excludes, implies, matches_nothing};
 use crate::placement::intent::{Change, Intent, NodeTerm};
 use crate::placement::patch::Step::{Item, Member};
@@ -124,7 +124,7 @@ fn combine_all<'t>(
 
 /// The pod's own terms that are not empty. Without required node affinity, one that allows every node.
 fn own_terms<'t>(pod: &'t Pod<'_>) -> Vec<Term<'t>> {
-    let Some(present) = required_node_terms(pod) else {
+    let Some(present) = required_node_terms(Some(&pod.affinity)) else {
         return vec![Term { own: None, added: Vec::new() }];
     };
     let own = present.iter().enumerate().filter(|&(index, term)| !is_empty(pod, index, term));
@@ -164,7 +164,7 @@ fn write(pod: &Pod<'_>, terms: &[Term<'_>], is_multiplied: bool, editor: &mut Ed
     if terms.iter().all(|term| term.added.is_empty()) {
         return;
     }
-    let Some(present) = required_node_terms(pod).filter(|_| !is_multiplied) else {
+    let Some(present) = required_node_terms(Some(&pod.affinity)).filter(|_| !is_multiplied) else {
         let documents = terms.iter().map(|term| build_document(pod, term)).collect();
         editor.set_list(&NODE_TERMS, documents);
         return;
@@ -216,14 +216,6 @@ fn build_document(pod: &Pod<'_>, term: &Term<'_>) -> Value {
         added.expressions().for_each(|requirement| append("matchExpressions", requirement));
     }
     document
-}
-
-/// The terms of the pod's required node affinity; `None` if it has none.
-#[must_use]
-pub(crate) fn required_node_terms<'p>(pod: &'p Pod<'_>) -> Option<&'p [NodeSelectorTerm]> {
-    let node_affinity = pod.affinity.node_affinity.as_ref()?;
-    let required = node_affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
-    Some(&required.node_selector_terms)
 }
 
 fn term_document<'p>(pod: &'p Pod<'_>, index: usize) -> Option<&'p Value> {

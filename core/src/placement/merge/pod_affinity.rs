@@ -3,28 +3,24 @@
 use k8s_openapi::api::core::v1::{PodAffinityTerm, WeightedPodAffinityTerm};
 use serde_json::json;
 
-use super::{PREFERRED, REQUIRED};
+use crate::kubernetes::{PREFERRED, REQUIRED, required_anti_terms, required_pod_terms};
 use crate::placement::intent::{Change, Enforcement, Intent, PodTerm};
 use crate::placement::patch::Editor;
 use crate::placement::patch::Step::Member;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning};
 
-/// The terms of a pod's affinity or anti-affinity.
-#[derive(Clone, Copy, Default)]
-struct Terms<'p> {
-    required: &'p [PodAffinityTerm],
-    preferred: &'p [WeightedPodAffinityTerm],
-}
-
-impl Terms<'_> {
-    /// Whether `term` is there from an earlier round.
-    fn have(&self, term: &PodTerm) -> bool {
-        match term.enforcement {
-            Enforcement::Required => self.required.iter().any(|own| term.is_own_mark(own)),
-            Enforcement::Preferred => {
-                self.preferred.iter().any(|own| term.is_own_mark(&own.pod_affinity_term))
-            }
+/// Returns true if `term` is among these terms of the pod from an earlier round.
+fn have(
+    required: &[PodAffinityTerm],
+    preferred: Option<&Vec<WeightedPodAffinityTerm>>,
+    term: &PodTerm,
+) -> bool {
+    match term.enforcement {
+        Enforcement::Required => required.iter().any(|own| term.is_own_mark(own)),
+        Enforcement::Preferred => {
+            let mut preferred = preferred.into_iter().flatten();
+            preferred.any(|own| term.is_own_mark(&own.pod_affinity_term))
         }
     }
 }
@@ -36,13 +32,20 @@ pub(super) fn add(
     editor: &mut Editor,
     findings: &mut Vec<Finding>,
 ) {
-    let (affinity, anti_affinity) = (affinity(pod), anti_affinity(pod));
+    let (required, apart) =
+        (required_pod_terms(Some(&pod.affinity)), required_anti_terms(Some(&pod.affinity)));
+    let preferred = pod.affinity.pod_affinity.as_ref();
+    let preferred =
+        preferred.and_then(|of| of.preferred_during_scheduling_ignored_during_execution.as_ref());
+    let rather_apart = pod.affinity.pod_anti_affinity.as_ref();
+    let rather_apart = rather_apart
+        .and_then(|of| of.preferred_during_scheduling_ignored_during_execution.as_ref());
     let mut added_required: Option<&Intent> = None;
     for intent in intents {
         match &intent.change {
-            Change::PodAffinity(term) if !affinity.have(term) => {
+            Change::PodAffinity(term) if !have(required, preferred, term) => {
                 if term.enforcement == Enforcement::Required {
-                    if added_required.is_some() || !affinity.required.is_empty() {
+                    if added_required.is_some() || !required.is_empty() {
                         findings.push(second_required_term(intent, added_required));
                         continue;
                     }
@@ -50,10 +53,10 @@ pub(super) fn add(
                 }
                 write(editor, "podAffinity", term);
             }
-            Change::PodAntiAffinity(term) if !anti_affinity.have(term) => {
+            Change::PodAntiAffinity(term) if !have(apart, rather_apart, term) => {
                 write(editor, "podAntiAffinity", term);
             }
-            Change::PodAffinityHint(mates) if affinity.required.is_empty() => {
+            Change::PodAffinityHint(mates) if required.is_empty() => {
                 let path = ["spec", "affinity", "podAffinity", REQUIRED].map(Member);
                 editor.append(&path, json!(mates.term()));
             }
@@ -65,7 +68,7 @@ pub(super) fn add(
 /// Takes out the [hints](Change::PodAffinityHint) that have no effect beside another required term, of
 /// the pod or of `intents`, and says so.
 pub(crate) fn leave_out_hints(pod: &Pod<'_>, intents: &mut Vec<Intent>) -> Vec<Warning> {
-    let required = affinity(pod).required;
+    let required = required_pod_terms(Some(&pod.affinity));
     let is_required = |intent: &Intent| match &intent.change {
         Change::PodAffinity(term) => term.enforcement == Enforcement::Required,
         _ => false,
@@ -114,31 +117,7 @@ fn write(editor: &mut Editor, member: &'static str, term: &PodTerm) {
     );
 }
 
-fn affinity<'p>(pod: &'p Pod<'_>) -> Terms<'p> {
-    pod.affinity.pod_affinity.as_ref().map_or_else(Terms::default, |affinity| Terms {
-        required: list(affinity.required_during_scheduling_ignored_during_execution.as_ref()),
-        preferred: list(affinity.preferred_during_scheduling_ignored_during_execution.as_ref()),
-    })
-}
-
-fn anti_affinity<'p>(pod: &'p Pod<'_>) -> Terms<'p> {
-    pod.affinity.pod_anti_affinity.as_ref().map_or_else(Terms::default, |affinity| Terms {
-        required: list(affinity.required_during_scheduling_ignored_during_execution.as_ref()),
-        preferred: list(affinity.preferred_during_scheduling_ignored_during_execution.as_ref()),
-    })
-}
-
-fn list<T>(list: Option<&Vec<T>>) -> &[T] {
-    list.map_or(&[], Vec::as_slice)
-}
-
-/// The pod's required pod-affinity terms.
-#[must_use]
-pub(crate) fn required_pod_terms<'p>(pod: &'p Pod<'_>) -> &'p [PodAffinityTerm] {
-    affinity(pod).required
-}
-
-/// Whether the pod has the required pod-affinity term `term` already, or can be given it.
+/// Returns true if the pod has the required pod-affinity term `term` already, or can be given it.
 ///
 /// It cannot if it has another required term: the scheduler counts an existing pod only if it matches
 /// *all* required terms of the new one, so a second term would make both ineffective (seen on the
@@ -146,6 +125,6 @@ pub(crate) fn required_pod_terms<'p>(pod: &'p Pod<'_>) -> &'p [PodAffinityTerm] 
 /// merge reports the conflict.
 #[must_use]
 pub fn takes_pod_term(pod: &Pod<'_>, term: &PodTerm) -> bool {
-    let required = required_pod_terms(pod);
+    let required = required_pod_terms(Some(&pod.affinity));
     required.is_empty() || required.iter().any(|own| term.is_own_mark(own))
 }

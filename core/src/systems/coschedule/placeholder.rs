@@ -23,7 +23,7 @@ use super::kinds::pipeline_run::PipelineRun;
 use super::kinds::placeholder::Placeholder;
 use super::mode;
 use super::pod_plan::{Added, PodPlan};
-use crate::kubernetes::{HOSTNAME, REQUIRED};
+use crate::kubernetes::{HOSTNAME, PREFERRED, REQUIRED};
 use crate::names::is_label_name;
 use crate::systems::coschedule::policy::{
     IsolationScope, Placeholder as PlaceholderPolicy, Requests,
@@ -348,8 +348,6 @@ pub(crate) fn resources(room: Option<&Resources>, requests: &Requests) -> Value 
         }
     }
 }
-
-const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// The weight of preferring the node of the members, if the placeholder is not held to them.
 const MEMBERS: u32 = 100;

@@ -11,9 +11,9 @@ use super::kinds::NumaView as _;
 use super::policy::KatalystMode;
 use super::qos::Qos;
 use super::selector::{Parsed, Selector, Selectors, Side, Zone, parse};
+use crate::kubernetes::{required_node_terms, required_pod_terms};
 use crate::placement::affinity::{Requirements as _, bound_to};
 use crate::placement::intent::{Change, Intent, Mates, on_labels};
-use crate::placement::merge::{required_node_terms, required_pod_terms};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::placement::record;
@@ -196,7 +196,7 @@ impl Member<'_> {
         // The kubelet would reject the pod on a node without the label. Another system may release the name
         // into node affinity.
         let is_bound = |terms| bound_to(terms).is_some();
-        let is_bound = required_node_terms(self.pod).is_some_and(is_bound);
+        let is_bound = required_node_terms(Some(&self.pod.affinity)).is_some_and(is_bound);
         if (self.pod.node_name.is_some() || is_bound) && !self.is_on_numa_nodes() {
             let text = "nothing is derived for the scheduler: the pod names its node";
             return self.warn(key, text);
@@ -236,7 +236,7 @@ impl Member<'_> {
     fn is_on_numa_nodes(&self) -> bool {
         let is_numa =
             |term: &NodeSelectorTerm| term.expressions().any(|label| label.key == NUMA_ZONES);
-        required_node_terms(self.pod).is_some_and(|terms| terms.iter().all(is_numa))
+        required_node_terms(Some(&self.pod.affinity)).is_some_and(|terms| terms.iter().all(is_numa))
     }
 
     /// The pods of which one must be on the node.
@@ -263,7 +263,7 @@ impl Member<'_> {
         }
         let values = pairs.iter().map(|(_, value)| (*value).to_owned()).collect();
         let mates = Mates { key: key.to_owned(), values };
-        match required_pod_terms(self.pod) {
+        match required_pod_terms(Some(&self.pod.affinity)) {
             [] => Ok(mates),
             [own] if mates.is_own_mark(own) => Ok(mates),
             _ => Err("the pod has a required pod-affinity term of its own, and the scheduler would count only pods that match both".to_owned()),

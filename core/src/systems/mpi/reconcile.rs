@@ -68,7 +68,8 @@ pub(super) fn plan_cluster<'v>(
     policy: &'v Policy,
     now: Timestamp,
 ) -> Plan {
-    let mut planner = Planner { view, policy, now, plan: Plan::default(), events: BTreeMap::new() };
+    let mut planner =
+        Planner { view, policy, now, plan: Plan::default(), warnings: BTreeMap::new() };
     planner.plan(cluster);
     planner.finish()
 }
@@ -79,8 +80,8 @@ struct Planner<'v> {
     policy: &'v Policy,
     now: Timestamp,
     plan: Plan,
-    /// Events about objects without a write.
-    events: BTreeMap<Target, BTreeSet<(&'static str, bool, String)>>,
+    /// Warnings about objects without a write.
+    warnings: BTreeMap<Target, BTreeSet<(&'static str, String)>>,
 }
 
 impl<'v> Planner<'v> {
@@ -114,12 +115,12 @@ impl<'v> Planner<'v> {
         }
     }
 
-    /// The objects with events and without a write get an action without a write.
+    /// Gives the objects with warnings an action without a write.
     fn finish(mut self) -> Plan {
-        for (target, events) in self.events {
-            let events = events.into_iter();
+        for (target, warnings) in self.warnings {
+            let warnings = warnings.into_iter();
             let events =
-                events.map(|(reason, warning, note)| Event { warning, reason, note }).collect();
+                warnings.map(|(reason, note)| Event { warning: true, reason, note }).collect();
             let action = Action::new(target, Write::None, events).with_lasting(LASTING);
             self.plan.actions.push(action);
         }
@@ -130,8 +131,8 @@ impl<'v> Planner<'v> {
         self.plan.actions.push(action);
     }
 
-    fn report(&mut self, target: Target, reason: &'static str, warning: bool, note: String) {
-        self.events.entry(target).or_default().insert((reason, warning, note));
+    fn warn(&mut self, target: Target, reason: &'static str, note: String) {
+        self.warnings.entry(target).or_default().insert((reason, note));
     }
 
     /// Reports why a cluster does not start, at the launchers that have not ended and their pods that wait.
@@ -149,7 +150,7 @@ impl<'v> Planner<'v> {
         targets.sort();
         targets.dedup();
         for target in targets {
-            self.report(target, problem.reason(), true, note.clone());
+            self.warn(target, problem.reason(), note.clone());
         }
     }
 
@@ -163,7 +164,7 @@ impl<'v> Planner<'v> {
                 "{} is a launcher of the same cluster and has not ended; give each launcher a cluster of its own, or start one after the other",
                 first.name
             );
-            self.report(target_of(**later), reason::SEVERAL_LAUNCHERS, true, note);
+            self.warn(target_of(**later), reason::SEVERAL_LAUNCHERS, note);
         }
     }
 
@@ -180,7 +181,7 @@ impl<'v> Planner<'v> {
                 "worker {0} is on node {node}, which is NotReady, and a StatefulSet does not replace it; once the node is certainly off, run: kubectl delete pod {0} -n {1} --force",
                 name.name, name.namespace
             );
-            self.report(target_of(worker.workload), reason::WORKER_LOST, true, note);
+            self.warn(target_of(worker.workload), reason::WORKER_LOST, note);
         }
     }
 }

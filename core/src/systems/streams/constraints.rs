@@ -3,9 +3,10 @@
 use super::request::{Request, element_of, job_of, missing_labels};
 use super::token::Token;
 use super::{Placing, keys};
+use crate::kubernetes::HOSTNAME;
 use crate::placement::intent::{
-    Change, Enforcement, HOSTNAME, LabelRequirement, Operator, PodTerm, Selector,
-    label_requirement, on_labels,
+    Change, Enforcement, LabelRequirement, Operator, PodTerm, Selector, label_requirement,
+    on_labels,
 };
 use crate::placement::reason::{Reason, quoted};
 

@@ -13,9 +13,9 @@ use super::{Placing, keys};
 use crate::systems::fit::{self, Candidate, Obstacle, PodNeeds, Question};
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
+use crate::kubernetes::required_node_terms;
 use crate::placement::affinity::{excludes, implies, matches_nothing};
 use crate::placement::intent::{Change, on_node};
-use crate::placement::merge::required_node_terms;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Reason, quoted};
 use crate::placement::toleration::tolerates;
@@ -298,7 +298,7 @@ fn is_pinned(pod: &Pod<'_>, node: &str) -> bool {
 /// Returns true if the pod's required node affinity has terms that can match a node, and `holds` is
 /// true for each of them.
 fn all_terms(pod: &Pod<'_>, holds: impl Fn(&NodeSelectorTerm) -> bool) -> bool {
-    let terms = required_node_terms(pod).unwrap_or_default();
+    let terms = required_node_terms(Some(&pod.affinity)).unwrap_or_default();
     let mut effective = terms.iter().filter(|term| !matches_nothing(*term)).peekable();
     effective.peek().is_some() && effective.all(holds)
 }

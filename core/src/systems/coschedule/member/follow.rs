@@ -6,9 +6,10 @@
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
 use super::{Joined, PodRequest};
+use crate::kubernetes::{required_node_terms, required_pod_terms};
 use crate::placement::affinity::pinned_node;
 use crate::placement::intent::{Change, Enforcement, PodTerm, Selector, on_node};
-use crate::placement::merge::{required_node_terms, required_pod_terms, takes_pod_term};
+use crate::placement::merge::takes_pod_term;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::placement::record;
 use crate::systems::coschedule::claims::sibling;
@@ -125,11 +126,11 @@ impl<'p> PodRequest<'p> {
 
     /// Returns true if the pod has the label, and the term, the gate, or a required node name.
     fn is_held(&self, placeholder: &str) -> bool {
-        let pinned = required_node_terms(self.pod).is_some_and(|terms| {
+        let pinned = required_node_terms(Some(&self.pod.affinity)).is_some_and(|terms| {
             !terms.is_empty() && terms.iter().all(|term| pinned_node(term).is_some())
         });
         let marks = [toward(placeholder), toward_members(placeholder)];
-        let mut terms = required_pod_terms(self.pod).iter();
+        let mut terms = required_pod_terms(Some(&self.pod.affinity)).iter();
         self.pod.label(keys::MEMBER) == Some(placeholder)
             && (pinned
                 || self.pod.has_gate(keys::GATE)

@@ -1,3 +1,4 @@
+use crate::systems::coschedule::kinds::pipeline_run::PodTemplate;
 use std::sync::LazyLock;
 
 use super::*;

@@ -54,7 +54,7 @@ impl<'v> Planner<'v> {
         );
         for (name, pod) in gated(cluster) {
             let target = Target::new(POD, name, &pod.identity.uid);
-            self.report(target, reason::NO_DNS_NAMES, true, note.clone());
+            self.warn(target, reason::NO_DNS_NAMES, note.clone());
         }
     }
 

@@ -175,7 +175,7 @@ impl<'v> Planner<'v> {
             keys::ROLE,
         );
         for workers in cluster.of_role(Role::Worker) {
-            self.report(target_of(workers), reason::KEY_REPLACED, true, note.clone());
+            self.warn(target_of(workers), reason::KEY_REPLACED, note.clone());
         }
     }
 

@@ -7,11 +7,11 @@ use super::super::{NAME, Placing, keys};
 use super::format_entry;
 use super::member::Member;
 use super::placement::{Restriction, names_host, needs_placement};
+use crate::kubernetes::required_node_terms;
 use crate::placement::affinity::bound_to;
 use crate::placement::intent::{
     Change, Operator, PodTerm, Selector, label_requirement, off_nodes, on_node,
 };
-use crate::placement::merge::required_node_terms;
 use crate::placement::reason::Reason;
 use crate::placement::record;
 use crate::systems::check::words::some;
@@ -109,7 +109,7 @@ impl Placing<'_> {
             return self.wait_for_placement(member, &cause);
         }
         let Some(unit) = member.job.closure.unit_index(member.index) else { return };
-        let bound = required_node_terms(self.pod).and_then(bound_to);
+        let bound = required_node_terms(Some(&self.pod.affinity)).and_then(bound_to);
         let (term, decision) = match Restriction::of(member.job, unit) {
             Restriction::On(node) if bound.is_some_and(|bound| bound != node) => {
                 let text = format!(
