@@ -372,7 +372,8 @@ fn place(
     findings.sort_by_key(|finding| finding.reason.stage());
     // Errors of syntax and policy stay errors whatever the watches deliver, so waiting is useless.
     let is_final = findings.iter().any(|finding| finding.reason.stage() < Stage::Cluster);
-    let decision = conclude(subject, findings, warnings, intents, patch, policy);
+    let admission = Admission { patch, warnings, intents, findings };
+    let decision = conclude(subject, admission, policy);
     match awaited.into_iter().next() {
         Some(awaited) if !is_final => Decision::Wait { awaited, otherwise: Box::new(decision) },
         _ => decision,
@@ -393,29 +394,23 @@ fn explain_no_effect(system: &System, kind: Kind, policy: &Policy) -> String {
 const OF_COPY: &str = "; if it is a copy by kubectl debug, copy with --profile=general, baseline or \
                        restricted, which leave annotations out, or debug the pod itself with --target=CONTAINER";
 
-fn conclude(
-    subject: &Subject<'_>,
-    mut findings: Vec<Finding>,
-    mut warnings: Vec<Warning>,
-    intents: Vec<Intent>,
-    patch: Patch,
-    policy: &Policy,
-) -> Decision {
-    let Some(first) = findings.first_mut() else {
-        return Decision::Admit(Admission { patch, warnings, intents, findings });
-    };
+/// Refuses an object with findings, or admits it unchanged, as the policy says.
+fn conclude(subject: &Subject<'_>, mut admission: Admission, policy: &Policy) -> Decision {
+    let Some(first) = admission.findings.first_mut() else { return Decision::Admit(admission) };
     match policy.on_invalid {
         OnInvalid::Refuse => {
             if subject.may_be_copy() && first.reason.stage() == Stage::Syntax {
                 first.remedy.push_str(OF_COPY);
             }
+            let Admission { findings, warnings, .. } = admission;
             Decision::Refuse(Refusal { findings, warnings })
         }
         OnInvalid::Warn => {
-            warnings.insert(0, Warning::of_finding("not placed", first));
+            admission.warnings.insert(0, Warning::of_finding("not placed", first));
             // No constraint holds, so a record that the object has is removed.
-            let patch = subject.merge(&[], None).unwrap_or_default();
-            Decision::Admit(Admission { patch, warnings, intents: Vec::new(), findings })
+            admission.patch = subject.merge(&[], None).unwrap_or_default();
+            admission.intents = Vec::new();
+            Decision::Admit(admission)
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::pods::{Kind, keeps, patch_of, patched, view_of, with_unknown_fields};
 use case::{Case, Expectation, RECORDED, Suite};
 use serde_json::{Value, json};
 use shared::{Shared, entries, name_of};
-use stowplan_core::admission::stored::decide_creation;
+use stowplan_core::admission::stored::Unreviewed;
 use stowplan_core::admission::{Decision, Pass, Review, decide};
 use stowplan_core::systems::SYSTEMS;
 use stowplan_core::systems::coschedule::keys::ASSISTANT;
@@ -308,9 +308,15 @@ fn check(case: &Case, folder: &Path) -> Result<(), String> {
     if kind == Kind::Pod && !expected.patch.is_empty() && case.policy.record_placement {
         for bound in [false, true] {
             let stored = stored(&result, bound);
-            let decision =
-                decide_creation(&resource::POD, &case.namespace, &stored, &view, &case.policy)
-                    .map_err(|error| format!("stored: {error}"))?;
+            let decision = Unreviewed {
+                resource: &resource::POD,
+                namespace: &case.namespace,
+                object: &stored,
+                view: &view,
+                policy: &case.policy,
+            }
+            .decide_creation()
+            .map_err(|error| format!("stored: {error}"))?;
             let patch = patch_of(&decision).map_err(|problem| format!("stored: {problem}"))?;
             if !patch.is_empty() {
                 return Err(format!("as the cluster has it, it is reported to lack {patch:?}"));

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cli::input::Item;
 use crate::cli::template;
 use stowplan_core::admission::Decision;
-use stowplan_core::admission::stored::decide_creation;
+use stowplan_core::admission::stored::Unreviewed;
 use stowplan_core::kubernetes::{self, controller, own_refusal};
 use stowplan_core::placement::reason::Stage;
 use stowplan_core::systems::SYSTEMS;
@@ -240,7 +240,10 @@ fn report_template(
     let (cluster, policy) = (context.cluster, context.policy);
     let decided = template::find_template(&item)
         .and_then(|pointer| template::expand(&item, &diagnosis.name, pointer, namespace).ok())
-        .and_then(|of| decide_creation(&POD, namespace, &of, &cluster.view, policy).ok());
+        .and_then(|pod| {
+            let (resource, object, view) = (&POD, &pod, &cluster.view);
+            Unreviewed { resource, namespace, object, view, policy }.decide_creation().ok()
+        });
     if let Some(Decision::Refuse(refusal)) = decided {
         let first = refusal.first();
         // Without nodes it is not known which hosts exist.

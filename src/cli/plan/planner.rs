@@ -15,7 +15,7 @@ use super::settle::{self, Stage, Written};
 use crate::cli::input::{self, Document, Generator, Item, Problems};
 use crate::cli::report::Planned;
 use crate::cli::template;
-use stowplan_core::admission::stored::{decide_as_written, decide_creation};
+use stowplan_core::admission::stored::Unreviewed;
 use stowplan_core::admission::{Admission, Decision, ParseError, Pass, Refusal};
 use stowplan_core::placement::reason;
 use stowplan_core::systems::fit::{self, Candidate, PodNeeds, Question};
@@ -260,10 +260,11 @@ impl Planner<'_> {
             return Ok(Decision::Pass(Pass::OutOfScope));
         };
         let Written { object, old } = written;
-        let namespace = self.namespace_of(&entry.item);
+        let (namespace, policy) = (self.namespace_of(&entry.item), self.policy);
         let old = old.as_ref();
-        let decision = decide_as_written(resource, &namespace, object, old, view, self.policy)
-            .map_err(|error| format_error(resource, &error))?;
+        let unreviewed = Unreviewed { resource, namespace: &namespace, object, view, policy };
+        let decision =
+            unreviewed.decide_as_written(old).map_err(|error| format_error(resource, &error))?;
         let Some(definition) = Definition::find(&entry.item) else { return Ok(decision) };
         let findings = definition.check(object, old);
         if findings.is_empty() {
@@ -412,7 +413,8 @@ impl Planner<'_> {
         let mut decide = |resource: &Resource, object: &Value, view: &View| {
             let decision = match decided.take() {
                 Some(decided) => decided?,
-                None => decide_creation(resource, &key.namespace, object, view, policy)
+                None => Unreviewed { resource, namespace: &key.namespace, object, view, policy }
+                    .decide_creation()
                     .map_err(|error| format_error(resource, &error))?,
             };
             let decided = summarize(decisions.len(), &decision);
@@ -501,7 +503,9 @@ impl Planner<'_> {
                 if template::is_for_each_node(&entry.item) {
                     preview = pin_to_one(&mut pod, view);
                 }
-                let decision = decide_creation(&POD, &namespace, &pod, view, self.policy)
+                let (resource, namespace, policy) = (&POD, &*namespace, self.policy);
+                let decision = Unreviewed { resource, namespace, object: &pod, view, policy }
+                    .decide_creation()
                     .map_err(|error| format_error(&POD, &error))?;
                 Ok((pod, decision))
             });

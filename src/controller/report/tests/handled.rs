@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
 
 use super::*;
-use stowplan_core::admission::stored::decide_creation;
+use stowplan_core::admission::stored::Unreviewed;
 use stowplan_core::admission::{Admission, Decision};
 use stowplan_core::simulation::testing::NAMESPACE;
 use stowplan_core::simulation::{
@@ -369,7 +369,9 @@ impl World {
     fn decide(&mut self, pod: &Value) -> Option<Admission> {
         self.simulation.catch_up(self.webhook);
         let view = self.simulation.view_of(self.webhook);
-        match decide_creation(&POD, NAMESPACE, pod, view, &self.simulation.policy).unwrap() {
+        let (resource, namespace, policy) = (&POD, NAMESPACE, &self.simulation.policy);
+        let created = Unreviewed { resource, namespace, object: pod, view, policy };
+        match created.decide_creation().unwrap() {
             Decision::Admit(admission) => Some(admission),
             Decision::Pass(_) => Some(Admission::default()),
             _ => None,
