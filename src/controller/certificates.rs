@@ -46,9 +46,6 @@ use secrets::Role;
 use stowplan_core::systems::plan::Event;
 use stowplan_core::systems::plan::operation::{add, test};
 
-/// The longest time between two looks; a change is reported by a watch.
-const LONGEST: Duration = Duration::from_secs(10 * 60);
-
 /// The longest pause after a failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -102,7 +99,7 @@ struct Found {
     ca: Option<KnownCa>,
     certificates: Certificates,
     state: State,
-    /// What cannot be used, for the log.
+    /// The reasons why something stored cannot be used, for the log.
     problems: Vec<String>,
 }
 
@@ -120,10 +117,12 @@ struct Entry {
 }
 
 /// What came of a look.
-struct Looked {
-    /// How long until the next one, if nothing changes.
-    recheck: Duration,
-    has_written: bool,
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Looked {
+    /// Nothing had to be written.
+    Settled,
+    /// Something was written.
+    HasWritten,
 }
 
 /// The end of the gauges that only a leader sets.
@@ -146,16 +145,16 @@ impl Keeper {
         let (mut failures, mut writes) = (0, 0);
         loop {
             match self.look(&mut logged).await {
-                Ok(Looked { recheck, has_written: false }) => {
+                Ok(Looked::Settled) => {
                     (failures, writes) = (0, 0);
                     tokio::select! {
-                        () = sleep(recheck) => {}
+                        () = sleep(self.settings.terms.interval()) => {}
                         Some(()) = changes.next() => sleep(GATHER).await,
                     }
                 }
                 // The changes are those of the writes. If another program has changed the same
                 // again, the next write waits for longer and longer.
-                Ok(Looked { has_written: true, .. }) => {
+                Ok(Looked::HasWritten) => {
                     writes += 1;
                     sleep((GATHER * (1 << writes.min(9))).min(LONGEST_PAUSE)).await;
                 }
@@ -203,10 +202,8 @@ impl Keeper {
     /// A request that failed, or objects that change again and again.
     async fn look(&self, logged: &mut Vec<String>) -> Result<Looked, String> {
         for steps in 0..STEPS {
-            let has_written = steps > 0;
-            let Some(found) = self.read().await? else {
-                return Ok(Looked { recheck: LONGEST, has_written });
-            };
+            let looked = if steps > 0 { Looked::HasWritten } else { Looked::Settled };
+            let Some(found) = self.read().await? else { return Ok(looked) };
             if *logged != found.problems {
                 for problem in &found.problems {
                     warn!(problem = &*shown(problem), "cannot be used");
@@ -214,14 +211,11 @@ impl Keeper {
                 logged.clone_from(&found.problems);
             }
             let now = self.clock.now();
-            let plan = authority::plan(&found.state, &self.settings.terms, now);
-            let Some(step) = plan.step else {
+            let Some(step) = authority::plan(&found.state, &self.settings.terms, now) else {
                 if let Some(ca) = &found.state.ca {
                     self.metrics.set_certificate_expiry("ca", ca.span.not_after);
                 }
-                let ahead = plan.recheck_at.duration_since(now).unwrap_or_default();
-                let recheck = ahead.clamp(Duration::from_secs(1), LONGEST);
-                return Ok(Looked { recheck, has_written });
+                return Ok(looked);
             };
             self.carry_out(found, &step, now).await?;
         }

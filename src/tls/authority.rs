@@ -24,8 +24,8 @@ pub(crate) const BACKDATE: Duration = Duration::from_secs(60 * 60);
 /// The most certificates of other CAs that stay in a caBundle until the certificate is settled.
 pub(crate) const MOST_OTHERS: usize = 14;
 
-/// The longest time until everything is read and planned again.
-const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
+/// The longest time between two looks at what is there.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// How long certificates live.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -50,6 +50,12 @@ impl Default for Terms {
 impl Terms {
     /// The longest life of a CA: later dates could not be written into certificates.
     const LONGEST_LIFE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+    /// Returns how often everything is read and planned again even if nothing changes. An overlap is the
+    /// shortest time that matters.
+    pub(crate) fn interval(&self) -> Duration {
+        (self.overlap / 6).clamp(Duration::from_secs(1), LONGEST_INTERVAL)
+    }
 
     /// Checks that the times fit each other.
     ///
@@ -154,19 +160,8 @@ pub(crate) enum Step {
     Sign,
 }
 
-/// The next write, and when to look again even if nothing changes.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Plan {
-    pub step: Option<Step>,
-    pub recheck_at: SystemTime,
-}
-
-/// Computes the next step.
-pub(crate) fn plan(state: &State, terms: &Terms, now: SystemTime) -> Plan {
-    Plan { step: next_step(state, terms, now), recheck_at: recheck_at(state, terms, now) }
-}
-
-fn next_step(state: &State, terms: &Terms, now: SystemTime) -> Option<Step> {
+/// Computes the next step. `None`: nothing is left to do at this time.
+pub(crate) fn plan(state: &State, terms: &Terms, now: SystemTime) -> Option<Step> {
     let ca = state.ca.as_ref().filter(|ca| ca.span.contains(now));
     let Some(ca) = ca else { return Some(Step::MakeCa) };
     let leaf = state.leaf.as_ref().filter(|leaf| leaf.span.contains(now));
@@ -206,20 +201,6 @@ fn next_step(state: &State, terms: &Terms, now: SystemTime) -> Option<Step> {
         return Some(Step::Sign);
     }
     (ca.span.thirds_left(1) <= now).then_some(Step::MakeCa)
-}
-
-fn recheck_at(state: &State, terms: &Terms, now: SystemTime) -> SystemTime {
-    let ca = state.ca.iter().flat_map(|ca| {
-        let trusted = ca.published_since.map(|since| since + terms.overlap);
-        [Some(ca.span.not_before), Some(ca.span.thirds_left(1)), trusted]
-    });
-    let leaf = state.leaf.iter().flat_map(|Leaf { span, .. }| {
-        let served = span.made() + terms.overlap;
-        let last = span.not_after - terms.overlap;
-        [span.not_before, span.thirds_left(2), served, last, span.not_after].map(Some)
-    });
-    let times = ca.chain(leaf).flatten().filter(|time| *time > now);
-    times.min().unwrap_or(now + LONGEST).min(now + LONGEST)
 }
 
 #[cfg(test)]

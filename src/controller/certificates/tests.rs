@@ -101,8 +101,8 @@ fn start() -> (Server, FakeApi, Keeper) {
     (server, api, keeper)
 }
 
-async fn look(keeper: &Keeper) -> Result<Duration, String> {
-    keeper.look(&mut Vec::new()).await.map(|looked| looked.recheck)
+async fn look(keeper: &Keeper) -> Result<Looked, String> {
+    keeper.look(&mut Vec::new()).await
 }
 
 /// The writes of an API server, as verb and path.
@@ -114,9 +114,9 @@ fn writes(api: &FakeApi) -> Vec<String> {
 #[tokio::test]
 async fn what_is_lost_or_rubbish_is_made_again_and_conflicts_are_read_again() {
     let (server, api, keeper) = start();
-    assert_eq!(look(&keeper).await.unwrap(), LONGEST, "nothing is due within an hour");
+    assert_eq!(look(&keeper).await.unwrap(), Looked::HasWritten);
     let before = writes(&api);
-    look(&keeper).await.unwrap();
+    assert_eq!(look(&keeper).await.unwrap(), Looked::Settled);
     assert_eq!(writes(&api), before, "nothing is left to do");
     let ca = server.secret("stowplan-ca").unwrap();
     let first = server.secret("stowplan-tls").unwrap();

@@ -82,19 +82,18 @@ impl World {
         world
     }
 
-    /// Carries out steps until nothing is left to do, at most so many. Returns the next time.
-    fn converge(&mut self, most: usize) -> SystemTime {
+    /// Carries out steps until nothing is left to do, at most so many.
+    fn converge(&mut self, most: usize) {
         for count in 0.. {
             self.look();
-            let plan = plan(&self.state, &TERMS, self.now);
-            if plan.step.is_none() && self.is_settled() {
+            let step = plan(&self.state, &TERMS, self.now);
+            if step.is_none() && self.is_settled() {
                 self.paused = Duration::ZERO;
             }
-            let Some(step) = plan.step.filter(|_| count < most) else { return plan.recheck_at };
+            let Some(step) = step.filter(|_| count < most) else { return };
             assert!(count < 12, "it does not come to an end: {step:?} of {:?}", self.state);
             self.carry_out(step);
         }
-        unreachable!()
     }
 
     /// Sees whether every caBundle has the CA.
@@ -144,8 +143,8 @@ impl World {
     fn work(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
-            let next = self.converge(usize::MAX);
-            self.pass(next.min(end).duration_since(self.now).unwrap().max(SECOND));
+            self.converge(usize::MAX);
+            self.pass(TERMS.interval().min(end.duration_since(self.now).unwrap()));
         }
         self.converge(usize::MAX);
     }
