@@ -72,71 +72,141 @@ pub struct WriteLabels {
     pub outcome: &'static str,
 }
 
-/// Every metric.
-#[derive(Debug)]
-pub struct Metrics {
-    registry: Registry,
-    /// Metrics that have no prefix.
-    customary: Registry,
-    /// Requests that were decided.
-    pub requests: Family<RequestLabels, Counter>,
-    /// Seconds from a request's head to its answer.
-    pub duration: Family<OutcomeLabels, Histogram>,
-    /// Requests that were answered without a decision.
-    pub failures: Family<ReasonLabels, Counter>,
-    /// Requests that are being handled.
-    pub in_flight: Gauge,
-    /// When a request was last decided, in seconds since 1970; 0 before the first. Shows whether
-    /// the API server calls the webhook.
-    pub last_admission: Gauge,
-    /// Panics; each failed one request at most.
-    pub panics: Counter,
-    /// Log lines that were dropped because standard error was not read fast enough.
-    pub log_lines_dropped: Counter,
-    /// Open connections.
-    pub connections: Gauge,
-    /// Connections that were closed because of a limit, or that failed.
-    pub connections_closed: Family<ReasonLabels, Counter>,
-    /// When a certificate expires, in seconds since 1970.
-    pub certificate_not_after: Family<KindLabels, Gauge>,
-    /// By how many seconds the API server's clock is ahead.
-    pub clock_skew: Gauge,
-    /// Secrets that have the name of one of stowplan's, and are not stowplan's.
-    pub foreign_secrets: Gauge,
-    /// Changes of the certificate's files.
-    pub certificate_reloads: Family<OutcomeLabels, Counter>,
-    /// 1 with the digest of the policy in force.
-    pub policy_info: Family<PolicyLabels, Gauge>,
-    /// Changes of the policy.
-    pub policy_reloads: Family<OutcomeLabels, Counter>,
-    /// Objects in the View.
-    pub store_objects: Family<KindLabels, Gauge>,
-    /// Whether the View has seen all objects of a kind.
-    pub store_synced: Family<KindLabels, Gauge>,
-    /// Watches that failed and were started again.
-    pub watch_errors: Family<KindLabels, Counter>,
-    /// Seconds since a watch last heard from the API server; set when the metrics are read.
-    pub watch_age: Family<KindLabels, Gauge>,
-    /// 1 while the policy is invalid or cannot be read, and an older policy or none is in force.
-    pub policy_rejected: Gauge,
-    /// 1 while this process is the leader.
-    pub controller_leader: Gauge,
-    /// 1 while this webhook knows of a controller that leads.
-    pub controller_present: Gauge,
-    /// Writes of the controller.
-    pub controller_writes: Family<WriteLabels, Counter>,
-    /// Events that the controller reported, by their reasons.
-    pub controller_events: Family<ReasonLabels, Counter>,
-    /// Seconds to compute a plan.
-    pub controller_plan_duration: Histogram,
-    /// Seconds that a request of the controller waited for the limit of requests per second.
-    pub controller_limit_wait: Histogram,
-    /// Planned writes that are not done yet.
-    pub controller_actions: Gauge,
-    /// Pods that have keys of stowplan and were admitted without its webhook.
-    pub unplaced_pods: Gauge,
-    /// Pods whose placement was removed after stowplan's webhook had added it.
-    pub stripped_pods: Gauge,
+/// Declares every metric: its field and type, its name and help, and how it is made if not empty. The unit
+/// of `seconds` is the second.
+macro_rules! metrics {
+    (@new) => { Default::default() };
+    (@new $new:expr) => { $new };
+    ($($field:ident: $type:ty = $unit:ident($name:literal, $help:literal $(, $new:expr)?);)*) => {
+        /// Every metric.
+        #[derive(Debug)]
+        pub struct Metrics {
+            registry: Registry,
+            /// Metrics that have no prefix.
+            customary: Registry,
+            $(#[doc = concat!($help, ".")] pub $field: $type,)*
+        }
+
+        impl Metrics {
+            fn register(mut registry: Registry, customary: Registry) -> Self {
+                $(
+                    let $field: $type = metrics!(@new $($new)?);
+                    $unit(&mut registry, $name, $help, $field.clone());
+                )*
+                Self { registry, customary, $($field,)* }
+            }
+        }
+    };
+}
+
+metrics! {
+    requests: Family<RequestLabels, Counter> = number(
+        "admission_requests",
+        "Requests that were decided"
+    );
+    duration: Family<OutcomeLabels, Histogram> = seconds(
+        "admission_duration",
+        "From a request's head to its answer",
+        Family::new_with_constructor(histogram)
+    );
+    failures: Family<ReasonLabels, Counter> = number(
+        "admission_failures",
+        "Requests that were answered without a decision"
+    );
+    in_flight: Gauge = number("admission_in_flight", "Requests that are being handled");
+    last_admission: Gauge = seconds(
+        "last_admission_timestamp",
+        "When a request was last decided, in seconds since 1970"
+    );
+    panics: Counter = number("panics", "Panics; each failed one request at most");
+    log_lines_dropped: Counter = number(
+        "log_lines_dropped",
+        "Log lines that were dropped because standard error was not read fast enough"
+    );
+    connections: Gauge = number("connections", "Open connections");
+    connections_closed: Family<ReasonLabels, Counter> = number(
+        "connections_closed",
+        "Connections that were closed because of a limit, or that failed"
+    );
+    certificate_not_after: Family<KindLabels, Gauge> = seconds(
+        "certificate_not_after",
+        "When a certificate expires, in seconds since 1970"
+    );
+    clock_skew: Gauge = seconds(
+        "clock_skew",
+        "By how much the API server's clock is ahead of this process's"
+    );
+    certificate_reloads: Family<OutcomeLabels, Counter> = number(
+        "certificate_reloads",
+        "Changes of the certificate, by whether they were loaded"
+    );
+    policy_reloads: Family<OutcomeLabels, Counter> = number(
+        "policy_reloads",
+        "Changes of the policy, by whether it came into force"
+    );
+    policy_info: Family<PolicyLabels, Gauge> = number(
+        "policy_info",
+        "The policy in force, by the first 16 hexadecimal digits of the SHA-256 of its text"
+    );
+    store_objects: Family<KindLabels, Gauge> = number("store_objects", "Objects in the View");
+    store_synced: Family<KindLabels, Gauge> = number(
+        "store_synced",
+        "Whether the View has seen all objects of a kind"
+    );
+    watch_errors: Family<KindLabels, Counter> = number(
+        "watch_errors",
+        "Watches that failed and were started again"
+    );
+    watch_age: Family<KindLabels, Gauge> = seconds(
+        "watch_age",
+        "The time since a watch last heard from the API server: an event, a list or a bookmark"
+    );
+    policy_rejected: Gauge = number(
+        "policy_rejected",
+        "Whether the policy is invalid or missing, and an older policy or none is in force"
+    );
+    controller_leader: Gauge = number(
+        "controller_leader",
+        "Whether this process is the leader of the controllers"
+    );
+    controller_writes: Family<WriteLabels, Counter> = number(
+        "controller_writes",
+        "Writes of the controller, by outcome"
+    );
+    controller_events: Family<ReasonLabels, Counter> = number(
+        "controller_events",
+        "Events that the controller reported, whether or not they were written"
+    );
+    controller_plan_duration: Histogram = seconds(
+        "controller_plan_duration",
+        "Computing a plan from the view of the cluster",
+        histogram()
+    );
+    controller_limit_wait: Histogram = seconds(
+        "controller_limit_wait",
+        "How long requests waited for the limit of requests per second",
+        histogram()
+    );
+    controller_actions: Gauge = number(
+        "controller_actions",
+        "Planned writes of objects that are not done yet"
+    );
+    controller_present: Gauge = number(
+        "controller_present",
+        "1 in a webhook that knows of a controller that leads"
+    );
+    unplaced_pods: Gauge = number(
+        "controller_unplaced_pods",
+        "Pods that have keys of stowplan and were admitted without its webhook"
+    );
+    foreign_secrets: Gauge = number(
+        "controller_foreign_secrets",
+        "Secrets that have the name of one of stowplan's, and are not stowplan's"
+    );
+    stripped_pods: Gauge = number(
+        "controller_stripped_pods",
+        "Pods whose placement was removed after stowplan's webhook had added it"
+    );
 }
 
 impl Metrics {
@@ -144,144 +214,11 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("stowplan");
-        let own = &mut registry;
         let build = vec![("version", env!("CARGO_PKG_VERSION"))];
-        own.register("build", "The version that runs", Info::new(build));
+        registry.register("build", "The version that runs", Info::new(build));
         let mut customary = Registry::default();
         customary.register_collector(Box::new(process::OwnProcess));
-        let histogram = || Histogram::new(DURATION_BUCKETS);
-        Self {
-            requests: metric(own, "admission_requests", "Requests that were decided"),
-            duration: seconds(
-                own,
-                "admission_duration",
-                "From a request's head to its answer",
-                Family::new_with_constructor(histogram),
-            ),
-            failures: metric(
-                own,
-                "admission_failures",
-                "Requests that were answered without a decision",
-            ),
-            in_flight: metric(own, "admission_in_flight", "Requests that are being handled"),
-            last_admission: seconds(
-                own,
-                "last_admission_timestamp",
-                "When a request was last decided, in seconds since 1970",
-                Gauge::default(),
-            ),
-            panics: metric(own, "panics", "Panics; each failed one request at most"),
-            log_lines_dropped: metric(
-                own,
-                "log_lines_dropped",
-                "Log lines that were dropped because standard error was not read fast enough",
-            ),
-            connections: metric(own, "connections", "Open connections"),
-            connections_closed: metric(
-                own,
-                "connections_closed",
-                "Connections that were closed because of a limit, or that failed",
-            ),
-            certificate_not_after: seconds(
-                own,
-                "certificate_not_after",
-                "When a certificate expires, in seconds since 1970",
-                Family::default(),
-            ),
-            clock_skew: seconds(
-                own,
-                "clock_skew",
-                "By how much the API server's clock is ahead of this process's",
-                Gauge::default(),
-            ),
-            certificate_reloads: metric(
-                own,
-                "certificate_reloads",
-                "Changes of the certificate, by whether they were loaded",
-            ),
-            policy_reloads: metric(
-                own,
-                "policy_reloads",
-                "Changes of the policy, by whether it came into force",
-            ),
-            policy_info: metric(
-                own,
-                "policy_info",
-                "The policy in force, by the first 16 hexadecimal digits of the SHA-256 of its text",
-            ),
-            store_objects: metric(own, "store_objects", "Objects in the View"),
-            store_synced: metric(
-                own,
-                "store_synced",
-                "Whether the View has seen all objects of a kind",
-            ),
-            watch_errors: metric(own, "watch_errors", "Watches that failed and were started again"),
-            watch_age: seconds(
-                own,
-                "watch_age",
-                "The time since a watch last heard from the API server: an event, a list or a bookmark",
-                Family::default(),
-            ),
-            policy_rejected: metric(
-                own,
-                "policy_rejected",
-                "Whether the policy is invalid or missing, and an older policy or none is in force",
-            ),
-            controller_leader: metric(
-                own,
-                "controller_leader",
-                "Whether this process is the leader of the controllers",
-            ),
-            controller_writes: metric(
-                own,
-                "controller_writes",
-                "Writes of the controller, by outcome",
-            ),
-            controller_events: metric(
-                own,
-                "controller_events",
-                "Events that the controller reported, whether or not they were written",
-            ),
-            controller_plan_duration: seconds(
-                own,
-                "controller_plan_duration",
-                "Computing a plan from the view of the cluster",
-                histogram(),
-            ),
-            controller_limit_wait: seconds(
-                own,
-                "controller_limit_wait",
-                "How long requests waited for the limit of requests per second",
-                histogram(),
-            ),
-            controller_actions: metric(
-                own,
-                "controller_actions",
-                "Planned writes of objects that are not done yet",
-            ),
-            controller_present: metric(
-                own,
-                "controller_present",
-                "1 in a webhook that knows of a controller that leads",
-            ),
-            unplaced_pods: metric(
-                own,
-                "controller_unplaced_pods",
-                "Pods that have keys of stowplan and were admitted without its webhook",
-            ),
-            foreign_secrets: metric(
-                own,
-                "controller_foreign_secrets",
-                "Secrets that have the name of one of stowplan's, and are not stowplan's",
-            ),
-            stripped_pods: metric(
-                own,
-                "controller_stripped_pods",
-                "Pods whose placement was removed after stowplan's webhook had added it",
-            ),
-            registry,
-            customary,
-        }
+        Self::register(registry, customary)
     }
 
     /// All metrics in the OpenMetrics text format.
@@ -388,17 +325,16 @@ impl Metrics {
     }
 }
 
-/// Registers a new metric.
-fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
-    let metric = M::default();
-    registry.register(name, help, metric.clone());
-    metric
+fn histogram() -> Histogram {
+    Histogram::new(DURATION_BUCKETS)
 }
 
-/// Registers a metric whose unit is the second.
-fn seconds<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
-    registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
-    metric
+fn number(registry: &mut Registry, name: &str, help: &str, metric: impl Metric) {
+    registry.register(name, help, metric);
+}
+
+fn seconds(registry: &mut Registry, name: &str, help: &str, metric: impl Metric) {
+    registry.register_with_unit(name, help, Unit::Seconds, metric);
 }
 
 fn seconds_since_1970(time: SystemTime) -> i64 {
