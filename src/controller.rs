@@ -17,7 +17,7 @@ pub(crate) mod report;
 use std::error::Error;
 use std::iter;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -29,10 +29,10 @@ use tracing::debug;
 
 use crate::cluster::{Clock, Cluster};
 use crate::telemetry::Metrics;
-use act::Executor;
+use act::{Executor, Limiter, Writer};
 use certificates::Keeper;
 use events::Events;
-use lease::Leadership;
+use lease::{Candidate, Leadership};
 use stowplan_core::systems::plan::Plan;
 use stowplan_core::systems::policy::Policy;
 use stowplan_core::view::View;
@@ -52,7 +52,7 @@ const LAST_WRITES: Duration = Duration::from_secs(1);
 
 /// A controller that has not started yet.
 pub(crate) struct Controller {
-    /// Sends every request. It must not retry requests itself: see [`Executor::new`].
+    /// Sends every request. It must not retry requests itself: see [`Writer`].
     pub client: Client,
     /// The namespace of the Lease.
     pub namespace: String,
@@ -81,14 +81,14 @@ impl Controller {
         let leadership = Leadership::none();
         let release = CancellationToken::new();
         // A separate task, so that a slow plan does not delay the renewal of the lease.
-        let mut campaign = tokio::spawn(lease::campaign(
-            self.client.clone(),
-            self.namespace.clone(),
-            self.identity.clone(),
-            leadership.clone(),
-            Arc::clone(&self.metrics),
-            release.clone(),
-        ));
+        let candidate = Candidate {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            identity: self.identity.clone(),
+            leadership: leadership.clone(),
+            metrics: Arc::clone(&self.metrics),
+        };
+        let mut campaign = tokio::spawn(candidate.campaign(release.clone()));
         let metrics = Arc::clone(&self.metrics);
         let events = Events::start(self.client.clone(), self.identity.clone(), metrics);
         let campaign_error = |ended: Result<(), _>| match ended {
@@ -101,14 +101,14 @@ impl Controller {
                 ended = &mut campaign => return Err(campaign_error(ended)),
                 () = leadership.gained() => {}
             }
-            let mut executor = Executor::new(
-                self.client.clone(),
-                Arc::clone(&self.cluster),
-                leadership.clone(),
-                events.clone(),
-                Arc::clone(&self.metrics),
-                self.writes_per_second,
-            );
+            let mut executor = Executor::new(Writer {
+                client: self.client.clone(),
+                cluster: Arc::clone(&self.cluster),
+                leadership: leadership.clone(),
+                events: events.clone(),
+                metrics: Arc::clone(&self.metrics),
+                limiter: Mutex::new(Limiter::new(self.writes_per_second)),
+            });
             let keeping = self.keep_certificates(&leadership, &events);
             tokio::select! {
                 () = stop.cancelled() => {
@@ -144,7 +144,7 @@ impl Controller {
             events: events.clone(),
             metrics: Arc::clone(&self.metrics),
             clock: Arc::new(Clock::new(Arc::clone(&self.metrics))),
-            published: std::sync::Mutex::default(),
+            published: Mutex::default(),
         });
         async {
             match keeper {

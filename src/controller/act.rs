@@ -38,24 +38,20 @@ mod turns;
 mod writer;
 
 use std::collections::{HashMap, HashSet};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use kube::Client;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::events::Events;
-use super::lease::Leadership;
-use crate::cluster::Cluster;
-use crate::telemetry::Metrics;
 use answer::Outcome;
 use creations::Creations;
+pub(crate) use limit::Limiter;
 use pause::{Pause, Trouble};
 use reports::Reports;
 use stowplan_core::systems::plan::{Action, Target, Write};
 use turns::Turns;
-use writer::{Round, Writer};
+use writer::Round;
+pub(crate) use writer::Writer;
 
 /// The number of writes in flight at once.
 pub(crate) const CONCURRENCY: usize = 8;
@@ -84,18 +80,9 @@ struct Done {
 }
 
 impl Executor {
-    /// An executor without actions, which sends at most `per_second` requests per second in the long
-    /// run. `client` must not retry requests itself: a retry would not check the lease again.
+    /// An executor without actions.
     #[must_use]
-    pub(crate) fn new(
-        client: Client,
-        cluster: Arc<Cluster>,
-        leadership: Leadership,
-        events: Events,
-        metrics: Arc<Metrics>,
-        per_second: NonZeroU32,
-    ) -> Self {
-        let writer = Writer::new(client, cluster, leadership, events, metrics, per_second);
+    pub(crate) fn new(writer: Writer) -> Self {
         Self {
             writer: Arc::new(writer),
             waiting: Turns::default(),
@@ -182,7 +169,7 @@ impl Executor {
         instead
     }
 
-    /// Whether planned writes have not been started.
+    /// Returns true if planned writes have not been started.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }

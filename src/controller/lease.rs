@@ -73,7 +73,7 @@ const RELEASE: Duration = Duration::from_secs(1);
 /// The longest duration in another candidate's record that is respected; a longer one is a mistake.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Whether this process leads; shared between the election and the writers.
+/// How long this process leads; shared between the election and the writers.
 #[derive(Clone, Debug)]
 pub(crate) struct Leadership {
     /// The lease counts as held until this time.
@@ -87,7 +87,7 @@ impl Leadership {
         Self { until: Arc::new(watch::Sender::new(None)) }
     }
 
-    /// Whether the lease is held at this moment. Call it right before each write.
+    /// Returns true if the lease is held at this moment. Call it right before each write.
     #[must_use]
     pub(crate) fn is_held(&self) -> bool {
         self.until.borrow().is_some_and(|until| Instant::now() < until)
@@ -125,64 +125,71 @@ impl Leadership {
     }
 }
 
-/// Competes for the lease in `namespace` under the name `identity` until `stop`, then releases it.
-pub(super) async fn campaign(
-    client: Client,
-    namespace: String,
-    identity: String,
-    leadership: Leadership,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
-    let api = Api::<Lease>::namespaced(client, &namespace);
-    let mut election = Election::new(identity);
-    // Random pauses, so that the candidates do not all write at once.
-    let mut pauses =
-        ConstantBuilder::new().with_delay(RETRY).with_jitter().without_max_times().build();
-    let (mut leads, mut logged) = (false, None);
-    loop {
-        let problem = tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            result = round(&api, &mut election, &leadership) => result.err(),
-        };
-        if leads != leadership.is_held() {
-            leads = !leads;
-            metrics.controller_leader.set(i64::from(leads));
-            let identity = &*shown(&election.identity);
-            match leads {
-                true => info!(lease = NAME, namespace, identity, "leading"),
-                false => warn!(lease = NAME, namespace, identity, "stopped leading"),
+/// A process that competes for the lease.
+pub(super) struct Candidate {
+    pub client: Client,
+    /// The namespace of the lease.
+    pub namespace: String,
+    /// The name under which it competes.
+    pub identity: String,
+    pub leadership: Leadership,
+    pub metrics: Arc<Metrics>,
+}
+
+impl Candidate {
+    /// Competes for the lease until `stop`, then releases it.
+    pub(super) async fn campaign(self, stop: CancellationToken) {
+        let Self { client, namespace, identity, leadership, metrics } = self;
+        let api = Api::<Lease>::namespaced(client, &namespace);
+        let mut election = Election::new(identity);
+        // Random pauses, so that the candidates do not all write at once.
+        let mut pauses =
+            ConstantBuilder::new().with_delay(RETRY).with_jitter().without_max_times().build();
+        let (mut leads, mut logged) = (false, None);
+        loop {
+            let problem = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                result = round(&api, &mut election, &leadership) => result.err(),
+            };
+            if leads != leadership.is_held() {
+                leads = !leads;
+                metrics.controller_leader.set(i64::from(leads));
+                let identity = &*shown(&election.identity);
+                match leads {
+                    true => info!(lease = NAME, namespace, identity, "leading"),
+                    false => warn!(lease = NAME, namespace, identity, "stopped leading"),
+                }
+            }
+            if problem != logged {
+                if let Some(problem) = problem.as_deref() {
+                    warn!(lease = NAME, namespace, problem = &*shown(problem), "{LEASE_TROUBLE}");
+                }
+                logged = problem;
+            }
+            let pause = if leads { RETRY } else { pauses.next().unwrap_or(RETRY) };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                // Logged at once, so that log and metric are correct.
+                () = leadership.lost(), if leads => {
+                    leads = false;
+                    metrics.controller_leader.set(0);
+                    warn!(lease = NAME, namespace, "the lease was not renewed in time: stopped leading");
+                }
+                () = sleep(pause) => {}
             }
         }
-        if problem != logged {
-            if let Some(problem) = problem.as_deref() {
-                warn!(lease = NAME, namespace, problem = &*shown(problem), "{LEASE_TROUBLE}");
+        leadership.set(None);
+        metrics.controller_leader.set(0);
+        match timeout(RELEASE, release(&api, &mut election)).await {
+            Ok(Ok(true)) => info!(lease = NAME, namespace, "released"),
+            Ok(Ok(false)) => {}
+            _ if leads => {
+                warn!(lease = NAME, namespace, "the lease could not be released; it expires")
             }
-            logged = problem;
+            _ => {}
         }
-        let pause = if leads { RETRY } else { pauses.next().unwrap_or(RETRY) };
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            // Logged at once, so that log and metric are correct.
-            () = leadership.lost(), if leads => {
-                leads = false;
-                metrics.controller_leader.set(0);
-                warn!(lease = NAME, namespace, "the lease was not renewed in time: stopped leading");
-            }
-            () = sleep(pause) => {}
-        }
-    }
-    leadership.set(None);
-    metrics.controller_leader.set(0);
-    match timeout(RELEASE, release(&api, &mut election)).await {
-        Ok(Ok(true)) => info!(lease = NAME, namespace, "released"),
-        Ok(Ok(false)) => {}
-        _ if leads => {
-            warn!(lease = NAME, namespace, "the lease could not be released; it expires")
-        }
-        _ => {}
     }
 }
 

@@ -23,7 +23,7 @@ const BURST: Duration = Duration::from_secs(2);
 /// A bucket of tokens, as the time at which the next token would be taken if all were taken as they
 /// come, and the pause that the API server requested.
 #[derive(Debug)]
-pub(super) struct Limiter {
+pub(crate) struct Limiter {
     /// The highest number of requests per second in the long run.
     highest: f64,
     /// The present one.
@@ -38,7 +38,7 @@ pub(super) struct Limiter {
 }
 
 impl Limiter {
-    pub(super) fn new(per_second: NonZeroU32) -> Self {
+    pub(crate) fn new(per_second: NonZeroU32) -> Self {
         let highest = f64::from(per_second.get());
         Self { highest, rate: highest, since: None, next: None, busy_until: None }
     }

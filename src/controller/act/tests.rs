@@ -1,3 +1,5 @@
+use std::num::NonZeroU32;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -8,8 +10,11 @@ use tokio::time::timeout;
 use super::pause::SETTLE;
 use super::writer::ROUND;
 use super::*;
+use crate::cluster::Cluster;
+use crate::controller::events::Events;
 use crate::controller::fake::{Api as FakeApi, Call, Reply, node};
-use crate::controller::lease::WRITE_TIMEOUT;
+use crate::controller::lease::{Leadership, WRITE_TIMEOUT};
+use crate::telemetry::Metrics;
 use stowplan_core::systems::plan::{
     Confirmation, Content, Creation, Event, IfTaken, Listed, Refusal,
 };
@@ -69,14 +74,14 @@ fn bench(mut answer: impl FnMut(&Call) -> Reply + Send + 'static) -> Bench {
     let leadership = Leadership::none();
     leadership.set(Some(Instant::now() + Duration::from_secs(1_000_000)));
     let events = Events::start(api.client(), "me".to_owned(), Arc::clone(&metrics));
-    let executor = Executor::new(
-        api.client(),
-        Arc::clone(&cluster),
-        leadership.clone(),
+    let executor = Executor::new(Writer {
+        client: api.client(),
+        cluster: Arc::clone(&cluster),
+        leadership: leadership.clone(),
         events,
-        Arc::clone(&metrics),
-        NonZeroU32::new(50).unwrap(),
-    );
+        metrics: Arc::clone(&metrics),
+        limiter: Mutex::new(Limiter::new(NonZeroU32::new(50).unwrap())),
+    });
     Bench { api, cluster, leadership, metrics, executor }
 }
 

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -63,14 +62,16 @@ impl Round {
     }
 }
 
-/// What all writes share.
-pub(super) struct Writer {
-    client: Client,
-    cluster: Arc<Cluster>,
-    leadership: Leadership,
-    events: Events,
-    pub(super) metrics: Arc<Metrics>,
-    limiter: Mutex<Limiter>,
+/// The parts that all writes share.
+pub(crate) struct Writer {
+    /// Sends the requests. It must not retry them itself: a retry would not check the lease again.
+    pub(crate) client: Client,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) leadership: Leadership,
+    pub(crate) events: Events,
+    pub(crate) metrics: Arc<Metrics>,
+    /// How many requests per second are sent in the long run.
+    pub(crate) limiter: Mutex<Limiter>,
 }
 
 impl fmt::Debug for Writer {
@@ -80,18 +81,6 @@ impl fmt::Debug for Writer {
 }
 
 impl Writer {
-    pub(super) fn new(
-        client: Client,
-        cluster: Arc<Cluster>,
-        leadership: Leadership,
-        events: Events,
-        metrics: Arc<Metrics>,
-        per_second: NonZeroU32,
-    ) -> Self {
-        let limiter = Mutex::new(Limiter::new(per_second));
-        Self { client, cluster, leadership, events, metrics, limiter }
-    }
-
     /// Records the events of an action, except those that this process has recorded before.
     pub(super) fn record_events_once(&self, action: &Action) {
         let regarding = regarding(action);

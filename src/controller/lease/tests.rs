@@ -5,9 +5,14 @@ use crate::controller::fake::{Api as FakeApi, Objects, Reply};
 
 fn run(api: &FakeApi, stop: &CancellationToken) -> (Leadership, tokio::task::JoinHandle<()>) {
     let leadership = Leadership::none();
-    let (namespace, identity, held) = ("ns".to_owned(), "a".to_owned(), leadership.clone());
-    let campaign = campaign(api.client(), namespace, identity, held, Arc::default(), stop.clone());
-    (leadership, tokio::spawn(campaign))
+    let candidate = Candidate {
+        client: api.client(),
+        namespace: "ns".to_owned(),
+        identity: "a".to_owned(),
+        leadership: leadership.clone(),
+        metrics: Arc::default(),
+    };
+    (leadership, tokio::spawn(candidate.campaign(stop.clone())))
 }
 
 #[tokio::test(start_paused = true)]
