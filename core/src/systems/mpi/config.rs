@@ -3,7 +3,6 @@
 //! wrong either way.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use super::keys::CONFIG_DIR;
 use super::request::Implementation;
@@ -62,11 +61,11 @@ pub(crate) fn data(
     for host in hosts {
         let name = domain.name_of(host);
         let slots = host.slots;
-        let _ = match implementation {
-            Implementation::OpenMpi => writeln!(hostfile, "{name} slots={slots}"),
-            Implementation::Intel | Implementation::Mpich => writeln!(hostfile, "{name}:{slots}"),
-        };
-        let _ = writeln!(discover, "echo {name}:{slots}");
+        hostfile.push_str(&match implementation {
+            Implementation::OpenMpi => format!("{name} slots={slots}\n"),
+            Implementation::Intel | Implementation::Mpich => format!("{name}:{slots}\n"),
+        });
+        discover.push_str(&format!("echo {name}:{slots}\n"));
     }
     let data = [
         (HOSTFILE, hostfile),
@@ -92,15 +91,15 @@ fn ssh_config(hosts: &[Host], ssh_dirs: &[&str], domain: Domain<'_>) -> String {
     let usual = counts.iter().max_by_key(|(_, count)| **count).map(|(port, _)| *port);
     for host in hosts {
         if let Some(port) = host.port.filter(|port| Some(*port) != usual) {
-            let _ = writeln!(text, "Host {}\n  Port {port}", domain.name_of(host));
+            text.push_str(&format!("Host {}\n  Port {port}\n", domain.name_of(host)));
         }
     }
     text.push_str("Host *\n");
     if let Some(port) = usual {
-        let _ = writeln!(text, "  Port {port}");
+        text.push_str(&format!("  Port {port}\n"));
     }
     for dir in ssh_dirs {
-        let _ = writeln!(text, "  IdentityFile {dir}/id_ed25519");
+        text.push_str(&format!("  IdentityFile {dir}/id_ed25519\n"));
     }
     text.push_str(
         "  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n  ConnectionAttempts 10\n",
