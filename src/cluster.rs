@@ -79,7 +79,7 @@ struct Reported {
     held: HashSet<Name>,
     /// The objects of the list that is being received.
     listed: HashSet<Name>,
-    /// Whether the observer keeps something of the last event on which plans depend.
+    /// True if the observer keeps something of the last event on which plans depend.
     is_observed: bool,
 }
 
@@ -273,7 +273,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Whether every watch has received its first complete list, so that decisions may be made.
+    /// Returns true if every watch has received its first complete list, so that decisions may be made.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.stores.iter().all(|store| store.synced.load(Ordering::Acquire))

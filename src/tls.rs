@@ -31,7 +31,7 @@ use secret::Contents;
 pub(crate) use secret::{CERTIFICATE, KEY, SecretContent};
 use validity::Validity;
 
-/// Why a certificate cannot serve.
+/// The reason why a certificate cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
@@ -47,7 +47,7 @@ pub enum Error {
     Content {
         /// The file, or the Secret and its key.
         origin: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The key does not match the certificate.
@@ -76,7 +76,7 @@ impl Source {
         }
     }
 
-    /// What messages call the certificate and the key.
+    /// Returns the names of the certificate and of the key in messages.
     fn origins(&self) -> (String, String) {
         match self {
             Self::Files { certificate, key } => {
@@ -100,9 +100,9 @@ pub struct Certificate {
     chain: Arc<str>,
     /// The last valid pair that was read, if it is not in use.
     candidate: Option<(Arc<CertifiedKey>, Validity)>,
-    /// What was last read, valid or not.
+    /// The content that was last read, valid or not.
     last_content: Option<Contents>,
-    /// Why what was last read cannot be used.
+    /// The reason why what was last read cannot be used.
     problem: Option<String>,
     /// `None`: clients need no certificate.
     client_ca: Option<ClientCa>,
@@ -138,7 +138,7 @@ pub enum Change {
 /// The state of the certificate that is in use.
 #[derive(Clone, Debug)]
 pub struct CertificateStatus {
-    /// Why the API server would not trust it; `None` if it would.
+    /// The reason why the API server would not trust it; `None` if it would.
     pub problem: Option<String>,
     /// When it expires.
     pub not_after: Option<SystemTime>,

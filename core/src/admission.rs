@@ -44,7 +44,7 @@ pub enum Decision {
     },
 }
 
-/// Why a request is allowed unchanged.
+/// The reason why a request is allowed unchanged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pass {
     /// It does not create a pod or a claim.
@@ -222,7 +222,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The keys of stowplan on an object, grouped by their meaning.
 #[derive(Default)]
 struct Keys<'k> {
-    /// Whether the object has the record of an earlier round.
+    /// True if the object has the record of an earlier round.
     has_record: bool,
     systems: Vec<(&'static System, Vec<&'k str>)>,
     /// Misspelt keys, with the correct ones.

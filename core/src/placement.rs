@@ -1,4 +1,4 @@
-//! What a pod or a claim should get: intents, how they are combined with what it has, and the patch.
+//! The placement of a pod or a claim: intents, how they are combined with what it has, and the patch.
 //!
 //! Read [`intent`] first (the vocabulary), then [`merge`](merge::merge) (the rules), then [`patch`]
 //! (how it is written). Nothing here does I/O, reads a clock or knows a system.

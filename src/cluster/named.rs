@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// What a failed watch would report next is not waited for: that may be hours later.
+    /// The next report of a failed watch is not waited for: that may be hours later.
     #[test]
     fn a_watch_ends_with_its_first_error() {
         let items = stream::iter([Ok(1), Err(watcher::Error::NoResourceVersion), Ok(2)]);

@@ -18,7 +18,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The time between two reads of the controller's Lease.
 const LEASE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The same while no controller leads: pods of groups are admitted without their group until the
+/// The time between two reads while no controller leads: pods of groups are admitted without their group until the
 /// webhook sees one.
 const LEASE_INTERVAL_WITHOUT: Duration = Duration::from_secs(1);
 
@@ -126,7 +126,7 @@ impl Cluster {
     }
 }
 
-/// Whether this Lease was renewed recently, by comparing the holder's clock with the own clock.
+/// Returns true if this Lease was renewed recently, by comparing the holder's clock with the own clock.
 pub(crate) fn is_held(lease: &Lease) -> bool {
     let state = Presence::default().observe(Some(lease), Instant::now(), Timestamp::now());
     state == ControllerState::Leads

@@ -62,7 +62,7 @@ const CONFIGURATIONS: [&str; 2] =
 /// The field manager of all writes.
 const MANAGER: &str = "stowplan-controller";
 
-/// What is kept where.
+/// The objects that are kept, and for how long.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The Secret with the CA and its key.
@@ -74,7 +74,7 @@ pub(crate) struct Settings {
     /// The name of both webhook configurations.
     pub configuration: String,
     pub terms: Terms,
-    /// What events are about: the controller's pod.
+    /// The object that events are about: the controller's pod.
     pub regarding: ObjectReference,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Keeper {
     pub published: Mutex<Option<(Id, SystemTime)>>,
 }
 
-/// What was read.
+/// The objects that were read.
 struct Found {
     authority: Option<Value>,
     serving: Option<Value>,
@@ -116,7 +116,7 @@ struct Entry {
     bundle: Vec<u8>,
 }
 
-/// What came of a look.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Looked {
     /// Nothing had to be written.
@@ -463,7 +463,7 @@ fn path_of(kind: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/{kind}")
 }
 
-/// Whether the API server does not accept the object that the write would make.
+/// Returns true if the API server does not accept the object that the write would make.
 fn is_invalid(code: u16, status: &Value) -> bool {
     code == 422 && status["details"]["causes"].as_array().is_some_and(|causes| !causes.is_empty())
 }

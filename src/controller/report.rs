@@ -266,7 +266,7 @@ fn name_of(pod: &Pod) -> Option<Name> {
     Some(Name::new(metadata.namespace.as_deref()?, metadata.name.as_deref()?))
 }
 
-/// Whether a pod that has not finished may lack a placement: `Some` with whether it has a record of a
+/// Returns `Some` if a pod that has not finished may lack a placement, with whether it has a record of a
 /// decision.
 fn may_lack_placement(pod: &Pod) -> Option<bool> {
     let metadata = &pod.metadata;

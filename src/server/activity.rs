@@ -211,7 +211,7 @@ mod tests {
         Arc::new(client)
     }
 
-    /// Which deadline passes, and after how many full seconds.
+    /// Returns the deadline that passes, and after how many full seconds.
     async fn late(client: &Client) -> (Deadline, u64) {
         let from = Instant::now();
         (client.wait_for_deadline(LIMITS).await, from.elapsed().as_secs())

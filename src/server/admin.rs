@@ -42,7 +42,7 @@ pub(crate) struct Health {
     policy: ArcSwap<PolicyStatus>,
     /// The unique name of the process.
     identity: Option<String>,
-    /// Whether the process competes for the controller's Lease.
+    /// True if the process competes for the controller's Lease.
     is_controller: bool,
 }
 
@@ -100,7 +100,7 @@ impl Health {
         }
     }
 
-    /// Why the process is not ready; empty if it is.
+    /// Returns the reasons why the process is not ready; empty if it is.
     #[must_use]
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();

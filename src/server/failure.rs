@@ -9,7 +9,7 @@ use super::limits::MAX_BODY;
 use super::service::{PATH, VALIDATE};
 use stowplan_core::admission::ParseError;
 
-/// Why a request is answered without a decision.
+/// The reason why a request is answered without a decision.
 #[derive(Debug)]
 pub(super) enum Failure {
     NotFound,
@@ -27,7 +27,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether the connection can be used again. It cannot if a part of the body remains unread.
+    /// Returns true if the connection can be used again. It cannot if a part of the body remains unread.
     pub(super) fn keeps_connection(&self) -> bool {
         !matches!(self, Self::TooLarge | Self::BodyTimeout | Self::BodyBroken)
     }

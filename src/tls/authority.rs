@@ -4,7 +4,7 @@
 //! the next step. After each step everything is read again, so a step that was lost, or that
 //! another process has done, needs no memory.
 //!
-//! Which caBundle an API server uses cannot be observed. So a new CA (the old one is due, was deleted
+//! The caBundle that an API server uses cannot be observed. So a new CA (the old one is due, was deleted
 //! or was replaced by hand) is in all caBundles for a time, the overlap, before it signs the
 //! certificate, and the old one stays for the overlap after that, until every replica serves the new
 //! certificate. Nothing is recorded: a new leader waits for the overlap from its start.
@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-/// What identifies a certificate: the SHA-256 of its DER.
+/// The identity of a certificate: the SHA-256 of its DER.
 pub(crate) type Id = [u8; 32];
 
 /// How far certificates are dated back, for API servers whose clocks are behind.
@@ -60,7 +60,7 @@ impl Terms {
     /// Checks that the times fit each other.
     ///
     /// # Errors
-    /// What is wrong, with the flags' names, and what to do.
+    /// Returns the problem, with the flags' names, and what to do.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { ca_lifetime, leaf_lifetime, overlap } = *self;
         if overlap < Duration::from_secs(1) {

@@ -50,7 +50,7 @@ pub(crate) fn write_pem<'c>(
 /// Checks whether a client that trusts `bundle` accepts `chain` from `host` at `now`.
 ///
 /// # Errors
-/// Why it does not.
+/// Returns the reason why it does not.
 pub(crate) fn verify(
     bundle: &[CertificateDer<'_>],
     chain: &[CertificateDer<'_>],
@@ -80,10 +80,10 @@ pub(crate) fn verify(
     result
 }
 
-/// The same, whatever the dates of the CAs in `bundle`.
+/// Verifies a chain whatever the dates of the CAs in `bundle`.
 ///
 /// # Errors
-/// Why the chain is not accepted.
+/// Returns the reason why the chain is not accepted.
 pub(super) fn verify_signatures(
     bundle: &[&CertificateDer<'_>],
     leaf: &CertificateDer<'_>,

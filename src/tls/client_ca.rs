@@ -20,7 +20,7 @@ pub(super) struct ClientCa {
     path: PathBuf,
     last_content: Option<Vec<u8>>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
-    /// Why the file could not be used when it was last read.
+    /// The reason why the file could not be used when it was last read.
     problem: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl ClientCa {
         self.verifier.clone()
     }
 
-    /// Why no client can be accepted.
+    /// Returns the reason why no client can be accepted.
     pub(super) fn problem(&self) -> Option<String> {
         let read =
             || self.problem.clone().unwrap_or_else(|| "no client CA was read yet".to_owned());

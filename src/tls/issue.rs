@@ -144,7 +144,7 @@ pub(crate) struct KnownCa {
 /// Reads a CA from a Secret.
 ///
 /// # Errors
-/// Why it cannot be used.
+/// Returns the reason why it cannot be used.
 pub(crate) fn read_ca(certificate: &[u8], key: &[u8]) -> Result<KnownCa, String> {
     let (chain, validity, pair) = read_pair(certificate, key)?;
     let certificate = chain.into_iter().next().ok_or("no certificate")?;
@@ -251,7 +251,7 @@ impl Certificates {
     /// Reads the webhook's certificate from a Secret.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// Returns the reason why it cannot be used.
     pub(crate) fn read_leaf(
         &self,
         certificate: &[u8],
@@ -273,7 +273,7 @@ impl Certificates {
     }
 }
 
-/// Whether an API server that trusts `issuer` and no other CA would trust the certificate, apart
+/// Returns true if an API server that trusts `issuer` and no other CA would trust the certificate, apart
 /// from the dates.
 fn is_verified_by(
     chain: &[CertificateDer<'static>],

@@ -13,10 +13,10 @@ pub(crate) const KEY: &str = "tls.key";
 /// The bytes of the certificate and of the key.
 pub(super) type Contents = (Vec<u8>, Vec<u8>);
 
-/// The same, or why there are none.
+/// The bytes, or the reason why there are none.
 type Content = Result<Contents, String>;
 
-/// What a watch has last reported of a Secret.
+/// The content of a Secret that a watch has last reported.
 #[derive(Debug)]
 pub(crate) struct SecretContent {
     /// Namespace and name.
@@ -39,7 +39,7 @@ impl SecretContent {
         content.transpose().map_err(|problem| Error::Content { origin: origin(), problem })
     }
 
-    /// What messages call one of its keys.
+    /// Returns the name of one of its keys in messages.
     pub(super) fn origin(&self, key: &str) -> String {
         format!("Secret {}, {key}", self.name)
     }

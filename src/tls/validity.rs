@@ -24,7 +24,7 @@ impl Validity {
     /// Reads a certificate in DER.
     ///
     /// # Errors
-    /// Why the bytes are not a certificate.
+    /// Returns the reason why the bytes are not a certificate.
     pub(crate) fn read(certificate: &[u8]) -> Result<Self, String> {
         let (_, certificate) =
             X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
@@ -49,7 +49,7 @@ impl Validity {
         })
     }
 
-    /// Why a client that connects to `name` (`None`: any) would not trust the certificate at `now`.
+    /// Returns the reason why a client that connects to `name` (`None`: any) would not trust the certificate at `now`.
     #[must_use]
     pub(crate) fn problem(&self, name: Option<&str>, now: SystemTime) -> Option<String> {
         if now < self.not_before {
@@ -74,7 +74,7 @@ impl Validity {
     }
 }
 
-/// Whether a certificate for `pattern` serves `name`.
+/// Returns true if a certificate for `pattern` serves `name`.
 fn covers(pattern: &str, name: &str) -> bool {
     match (pattern.strip_prefix("*."), name.split_once('.')) {
         (Some(parent), Some((_, rest))) => rest.eq_ignore_ascii_case(parent),

@@ -36,7 +36,7 @@ struct Response<'a> {
     patch: Option<String>,
 }
 
-/// What the audit log of the API server gets: words of stowplan, and no text of users. The API
+/// The annotations for the audit log of the API server: words of stowplan, and no text of users. The API
 /// server puts the webhook's name before each key.
 ///
 /// The API server may ask a second time about one object (`reinvocationPolicy`), and logs a warning

@@ -18,7 +18,7 @@ pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
 /// The longest uid that is accepted, in bytes. Those of Kubernetes have 36.
 const MAX_UID: usize = 128;
 
-/// Why the bytes are not a valid review. The server answers 400, and the cluster's failurePolicy
+/// The reason why the bytes are not a valid review. The server answers 400, and the cluster's failurePolicy
 /// decides whether the object is admitted.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
@@ -45,7 +45,7 @@ pub enum ParseError {
     Object {
         /// The name of the kind.
         kind: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }
@@ -195,7 +195,7 @@ impl Request<'_> {
         self.resource.resource.as_str()
     }
 
-    /// Whether the request creates or updates an object of this resource. Requests for subresources
+    /// Returns true if the request creates or updates an object of this resource. Requests for subresources
     /// do not.
     #[must_use]
     pub fn changes(&self, group: &str, resource: &str) -> bool {

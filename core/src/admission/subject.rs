@@ -31,7 +31,7 @@ impl Kind {
         }
     }
 
-    /// Whether `system` places objects of this kind.
+    /// Returns true if `system` places objects of this kind.
     pub(super) fn is_served_by(self, system: &System) -> bool {
         match self {
             Self::Pod => true,
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// Whether objects of this kind have a record of the constraints that hold.
+    /// Returns true if objects of this kind have a record of the constraints that hold.
     pub(super) fn has_record(self) -> bool {
         self == Self::Pod
     }

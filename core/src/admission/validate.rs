@@ -18,7 +18,7 @@ use crate::systems::policy::Policy;
 use crate::systems::validation::{Incoming, Validation, Verdict};
 use crate::view::{Name, View};
 
-/// Whether a review is about an object that a system validates.
+/// Returns true if a review is about an object that a system validates.
 #[must_use]
 pub fn concerns(review: &Review<'_>) -> bool {
     validation(review).is_some()

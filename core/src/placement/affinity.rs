@@ -49,13 +49,13 @@ impl Requirements for NodeSelectorTerm {
     }
 }
 
-/// Whether the term has no requirement and so matches no node.
+/// Returns true if the term has no requirement and so matches no node.
 #[must_use]
 pub(crate) fn matches_nothing(term: &impl Requirements) -> bool {
     term.fields().next().is_none() && term.expressions().next().is_none()
 }
 
-/// Whether every node that `term` selects is also selected by `alternative`.
+/// Returns true if every node that `term` selects is also selected by `alternative`.
 ///
 /// `true` is certain; `false` may be wrong, and then only adds a requirement that was not needed.
 #[must_use]
@@ -66,7 +66,7 @@ pub(crate) fn implies(term: &impl Requirements, alternative: &impl Requirements)
             .all(|wanted| term.expressions().any(|present| present.implies(wanted)))
 }
 
-/// Whether no node can satisfy both terms.
+/// Returns true if no node can satisfy both terms.
 ///
 /// `true` is certain; `false` may be wrong: requirements are compared in pairs of the same key.
 #[must_use]
@@ -87,7 +87,7 @@ pub(crate) fn pinned_node(term: &NodeSelectorTerm) -> Option<&str> {
     })
 }
 
-/// Whether two requirements of the term exclude each other, so that it matches no node.
+/// Returns true if two requirements of the term exclude each other, so that it matches no node.
 ///
 /// `true` is certain; `false` may be wrong, as for [`excludes`].
 fn contradicts_itself(term: &NodeSelectorTerm) -> bool {

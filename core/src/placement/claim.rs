@@ -27,11 +27,11 @@ pub struct Claim<'a> {
     pub access_modes: Vec<Text<'a>>,
     /// `spec.volumeName`, unless empty: the volume that the claim's author has chosen.
     pub volume_name: Option<Text<'a>>,
-    /// Whether there is a `spec.selector`. Such a claim binds only to an existing volume.
+    /// True if there is a `spec.selector`. Such a claim binds only to an existing volume.
     pub has_selector: bool,
     /// `spec.storageClassName`; `None` for absent and for null.
     storage_class_name: Option<Text<'a>>,
-    /// Whether there is a spec at all; hand-written reviews may lack it.
+    /// True if there is a spec at all; hand-written reviews may lack it.
     has_spec: bool,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Container<'a> {
     /// The ports that it declares; `None` for absent and for null.
     #[serde(default)]
     pub ports: Option<Vec<Port>>,
-    /// What it requests and may use.
+    /// The resources that it requests and may use.
     #[serde(borrow, default)]
     pub resources: Option<&'a RawValue>,
     /// Its environment; `None` for absent and for null.
@@ -146,7 +146,7 @@ impl User {
     }
 }
 
-/// What a pod has besides what every decision reads.
+/// The parts of a pod that only some decisions read.
 #[derive(Debug, Default)]
 pub(crate) struct Parts<'a> {
     /// `spec.containers`.

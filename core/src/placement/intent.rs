@@ -33,7 +33,7 @@ pub struct Intent {
     pub change: Change,
 }
 
-/// What a pod or a claim should have.
+/// A change that a pod or a claim should have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// This annotation with this value, whatever value the pod has; `None`: without the annotation.
@@ -114,7 +114,7 @@ pub enum Change {
     StorageClass(String),
 }
 
-/// Whether a pod (anti-)affinity must hold or is only preferred.
+/// The strength of a pod (anti-)affinity.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Enforcement {
     /// The pod stays pending until it holds.
@@ -204,7 +204,7 @@ impl Requirements for NodeTerm {
 pub struct PodTerm {
     /// Required or preferred.
     pub enforcement: Enforcement,
-    /// Which pods it selects, in the pod's own namespace.
+    /// The pods that it selects, in the pod's own namespace.
     pub selector: Selector,
 }
 
@@ -255,7 +255,7 @@ impl<'t> From<&'t LabelRequirement> for Requirement<'t> {
 }
 
 impl PodTerm {
-    /// Whether `term` is this term, as stowplan wrote it in an earlier round.
+    /// Returns true if `term` is this term, as stowplan wrote it in an earlier round.
     #[must_use]
     pub fn is_own_mark(&self, term: &PodAffinityTerm) -> bool {
         let Some(selector) = &term.label_selector else {

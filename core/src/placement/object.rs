@@ -82,13 +82,13 @@ pub struct OwnerReference<'a> {
     /// UID of the owner.
     #[serde(borrow, default)]
     pub uid: Option<Text<'a>>,
-    /// Whether this owner is the managing controller.
+    /// True if this owner is the managing controller.
     #[serde(default)]
     pub controller: Option<bool>,
 }
 
 impl OwnerReference<'_> {
-    /// Whether the owner is of this kind in this API group, whatever the version. The core group is
+    /// Returns true if the owner is of this kind in this API group, whatever the version. The core group is
     /// empty.
     #[must_use]
     pub fn is(&self, group: &str, kind: &str) -> bool {
@@ -117,7 +117,7 @@ pub enum Spec<'a> {
 }
 
 impl Spec<'_> {
-    /// Whether a pod may tolerate a taint with this key. Reads no other member, and decodes nothing.
+    /// Returns true if a pod may tolerate a taint with this key. Reads no other member, and decodes nothing.
     #[must_use]
     pub fn may_tolerate(&self, key: &str) -> bool {
         match self {

@@ -17,7 +17,7 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Whether there is no operation.
+    /// Returns true if there is no operation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()

@@ -28,7 +28,7 @@ pub struct Pod<'a> {
     pub claims: Vec<ClaimVolume<'a>>,
     /// The volumes whose claims are made with the pod.
     pub ephemeral: Vec<EphemeralVolume<'a>>,
-    /// Whether there is a spec at all; hand-written reviews may lack it.
+    /// True if there is a spec at all; hand-written reviews may lack it.
     pub has_spec: bool,
     /// `spec.affinity`, typed: for reading.
     pub affinity: Affinity,
@@ -152,13 +152,13 @@ impl<'a> Pod<'a> {
         })
     }
 
-    /// Whether the pod has a scheduling gate. Kubernetes then refuses a node name.
+    /// Returns true if the pod has a scheduling gate. Kubernetes then refuses a node name.
     #[must_use]
     pub fn is_gated(&self) -> bool {
         self.gates.as_ref().is_some_and(|gates| !gates.is_empty())
     }
 
-    /// Whether the pod has this scheduling gate.
+    /// Returns true if the pod has this scheduling gate.
     #[must_use]
     pub fn has_gate(&self, name: &str) -> bool {
         self.gates.iter().flatten().any(|gate| gate.name.as_str() == name)
@@ -176,7 +176,7 @@ impl<'a> Pod<'a> {
         self.metadata.annotation(key)
     }
 
-    /// Whether the managing controller is of this kind.
+    /// Returns true if the managing controller is of this kind.
     #[must_use]
     pub fn is_controlled_by(&self, kind: &str) -> bool {
         self.metadata.owner_references.iter().any(|owner| {

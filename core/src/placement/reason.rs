@@ -1,4 +1,4 @@
-//! Why a pod cannot be placed as it asks: the stable words that answers, metrics, events, the
+//! The reasons why a pod cannot be placed as it asks: the stable words that answers, metrics, events, the
 //! documentation and `plan -o json` share.
 
 use std::fmt;

@@ -1,8 +1,8 @@
-//! Which taints a toleration tolerates (Kubernetes, "Taints and Tolerations").
+//! The taints that a toleration tolerates (Kubernetes, "Taints and Tolerations").
 
 use k8s_openapi::api::core::v1::Toleration;
 
-/// Whether `toleration` tolerates a taint with this key, value and effect.
+/// Returns true if `toleration` tolerates a taint with this key, value and effect.
 #[must_use]
 pub(crate) fn tolerates(toleration: &Toleration, key: &str, value: &str, effect: &str) -> bool {
     let own_key = toleration.key.as_deref().unwrap_or_default();
@@ -15,7 +15,7 @@ pub(crate) fn tolerates(toleration: &Toleration, key: &str, value: &str, effect:
         }
 }
 
-/// Whether one of `tolerations` tolerates the taint of a cordoned node.
+/// Returns true if one of `tolerations` tolerates the taint of a cordoned node.
 pub(crate) fn tolerates_cordon<'t>(tolerations: impl IntoIterator<Item = &'t Toleration>) -> bool {
     const CORDON: &str = "node.kubernetes.io/unschedulable";
     tolerations.into_iter().any(|toleration| tolerates(toleration, CORDON, "", "NoSchedule"))

@@ -175,7 +175,7 @@ fn join(choices: &[&str]) -> String {
     }
 }
 
-/// What a field with this schema takes.
+/// Describes what a field with this schema takes.
 fn takes(schema: &Value) -> Cow<'static, str> {
     if let Some(form) = form_of(schema) {
         return form.takes().into();

@@ -144,7 +144,7 @@ impl Form {
 /// The levels of a log filter.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Whether `text` is a part of a log filter. A word that is no level would be read as a module, so
+/// Returns true if `text` is a part of a log filter. A word that is no level would be read as a module, so
 /// that a misspelt level turned all lines off.
 fn is_log_directive(text: &str) -> bool {
     let (module, level) = text.rsplit_once('=').unwrap_or(("stowplan", text));
@@ -152,7 +152,7 @@ fn is_log_directive(text: &str) -> bool {
     !module.is_empty() && module.bytes().all(is_module) && LEVELS.contains(&level)
 }
 
-/// Whether `text` names an image: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`.
+/// Returns true if `text` names an image: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`.
 fn is_image(text: &str) -> bool {
     let (text, digest) = text.split_once('@').map_or((text, None), |(a, b)| (a, Some(b)));
     let (path, tag) = match text.rsplit_once(':') {

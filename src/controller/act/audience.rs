@@ -1,4 +1,4 @@
-//! Which objects the events of an action are about.
+//! The objects that the events of an action are about.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde::Deserialize as _;

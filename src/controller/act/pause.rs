@@ -21,7 +21,7 @@ pub(super) struct Pause {
     problem: Option<String>,
 }
 
-/// Why writes are paused. Each reason starts with its shortest pause.
+/// The reason why writes are paused. Each reason starts with its shortest pause.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Trouble {
     /// The object has changed since the plan.

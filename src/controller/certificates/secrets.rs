@@ -17,7 +17,7 @@ const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "stowplan");
 /// The keys of the CA in its Secret: the certificate and its key.
 const CA: [&str; 2] = ["ca.crt", "ca.key"];
 
-/// What a Secret is for.
+/// The use of a Secret.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     /// The CA.
@@ -39,7 +39,7 @@ impl Role {
         [(format!("{prefix}-tls"), Self::Serving), (format!("{prefix}-ca"), Self::Authority)]
     }
 
-    /// Whether these are the labels of stowplan's Secret for this.
+    /// Returns true if these are the labels of stowplan's Secret for this.
     pub(crate) fn is_in(self, labels: &BTreeMap<String, String>) -> bool {
         let is = |key: &str, value: &str| labels.get(key).is_some_and(|it| it == value);
         is(MANAGED_BY.0, MANAGED_BY.1) && is(ROLE, self.label())
@@ -80,7 +80,7 @@ pub(super) fn read_pair(secret: &Value) -> (Vec<u8>, Vec<u8>) {
 /// Reads the CA.
 ///
 /// # Errors
-/// Why it cannot be used.
+/// Returns the reason why it cannot be used.
 pub(super) fn read_ca(secret: &Value) -> Result<KnownCa, String> {
     let [Some(certificate), Some(key)] = CA.map(|key| bytes(secret, key)) else {
         return Err("the CA or its key is missing".to_owned());

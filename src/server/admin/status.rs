@@ -1,4 +1,4 @@
-//! What a process reports about itself: `/status`, as JSON. `stowplan check` reads it.
+//! The state that a process reports about itself: `/status`, as JSON. `stowplan check` reads it.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +12,9 @@ pub(crate) struct Status {
     pub(crate) policy: PolicyStatus,
     /// `None` in a process that serves no TLS.
     pub(crate) certificate: Option<ServedCertificate>,
-    /// Whether the process leads; `None` in a process that competes for no Lease.
+    /// True if the process leads; `None` in a process that competes for no Lease.
     pub(crate) leads: Option<bool>,
-    /// Why the process is not ready.
+    /// The reason why the process is not ready.
     pub(crate) problems: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct PolicyStatus {
     /// The first 16 hexadecimal digits of the SHA-256 of the text in force. `None`: none is, and the
     /// process is not ready.
     pub(crate) digest: Option<String>,
-    /// Why the policy that was found last is not in force.
+    /// The reason why the policy that was found last is not in force.
     pub(crate) problem: Option<String>,
 }
 
@@ -37,6 +37,6 @@ pub(crate) struct ServedCertificate {
     pub(crate) chain: String,
     /// When it expires, in seconds since 1970.
     pub(crate) not_after: Option<u64>,
-    /// Why the API server would not trust it.
+    /// The reason why the API server would not trust it.
     pub(crate) problem: Option<String>,
 }

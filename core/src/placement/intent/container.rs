@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// What a container should have.
+/// A change that a container should have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ContainerChange {
     /// A variable of the environment.

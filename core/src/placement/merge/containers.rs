@@ -11,7 +11,7 @@ use crate::placement::patch::Step::{Item, Member};
 use crate::placement::patch::{Editor, SCALAR, outline_list};
 use crate::placement::reason::{Finding, Reason, quoted};
 
-/// Whether an intent is about the parts that only [`Parts`] decodes.
+/// Returns true if an intent is about the parts that only [`Parts`] decodes.
 pub(super) fn is_about_parts(intent: &Intent) -> bool {
     matches!(
         intent.change,

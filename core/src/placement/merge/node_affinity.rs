@@ -33,7 +33,7 @@ const NODE_TERMS: [Step<'_>; 5] = [
 struct Term<'t> {
     /// The pod's own term and its index; `None` if the pod has no required node affinity.
     own: Option<(usize, &'t NodeSelectorTerm)>,
-    /// What is added to it.
+    /// The requirements that are added to it.
     added: Vec<&'t NodeTerm>,
 }
 
@@ -59,9 +59,9 @@ impl Requirements for Term<'_> {
 /// The result of combining terms with alternatives.
 struct Combined<'t> {
     terms: Vec<Term<'t>>,
-    /// Whether a node can match one of the terms, as far as [`excludes`] sees.
+    /// True if a node can match one of the terms, as far as [`excludes`] sees.
     is_possible: bool,
-    /// Whether a term was combined with several alternatives, and so became several terms.
+    /// True if a term was combined with several alternatives, and so became several terms.
     is_multiplied: bool,
 }
 
@@ -223,7 +223,7 @@ fn term_document<'p>(pod: &'p Pod<'_>, index: usize) -> Option<&'p Value> {
     pod.affinity_document.pointer(&pointer)?.get(index)
 }
 
-/// Whether a term of the pod's own has no content, not even in fields that stowplan does not know.
+/// Returns true if a term of the pod's own has no content, not even in fields that stowplan does not know.
 fn is_empty(pod: &Pod<'_>, index: usize, term: &NodeSelectorTerm) -> bool {
     let nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
     let document = term_document(pod, index).and_then(Value::as_object);

@@ -12,7 +12,7 @@ use crate::kubernetes::annotation;
 use crate::systems::check::{Context, NodeReport, PodReport};
 use crate::view::Name;
 
-/// What NUMA affinity adds to the diagnosis of a pod.
+/// Diagnoses the NUMA affinity of a pod.
 pub(super) fn check_pod(context: &Context<'_>, name: &Name, pod: &Pod) -> PodReport {
     let mut report = PodReport::default();
     let view = &context.cluster.view;

@@ -21,10 +21,10 @@ use crate::view::{Name, View};
 /// The most nodes that are shown to people.
 const SHOWN: usize = 16;
 
-/// Which builds of Katalyst enforce the annotations.
+/// The builds of Katalyst that enforce the annotations.
 pub(super) const BUILDS: &str = "only builds of Katalyst with pull request 347 read these annotations; the released ones ignore them";
 
-/// What `plan` shows.
+/// The explanation that `plan` shows.
 pub const EXPLANATION: Explanation = Explanation {
     keys: keys::ANNOTATIONS,
     needs_all_pods: |view| !view.topologies().is_empty(),
@@ -49,7 +49,7 @@ fn explain(view: &View, policy: &Policy, name: &Name) -> Option<Explained> {
     Some(Explained { text, waits, fields })
 }
 
-/// What a pod has to know whose affinity selects the pod itself.
+/// Returns a note about a pod whose affinity selects the pod itself.
 pub(super) fn first_pod(policy: &Katalyst, pod: &NumaPod) -> Option<String> {
     let is_own = |selector: &Selector| pod.is_selected_by(selector, policy);
     let leads = policy.mode == KatalystMode::Enforced && pod.affinity.iter().any(is_own);
@@ -71,7 +71,7 @@ struct ShownNode<'v> {
     name: &'v str,
     #[serde(skip_serializing_if = "Option::is_none")]
     topology_policy: Option<&'v str>,
-    /// Why the pod cannot use the node, whatever its NUMA nodes.
+    /// The reason why the pod cannot use the node, whatever its NUMA nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     unusable: Option<String>,
     zones: Vec<ShownZone<'v>>,
@@ -82,7 +82,7 @@ struct ShownZone<'v> {
     socket: &'v str,
     zone: u8,
     feasible: bool,
-    /// Why it is not feasible.
+    /// The reason why it is not feasible.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
@@ -120,7 +120,7 @@ impl<'v> Shown<'v> {
         usable.flat_map(|node| &node.zones).filter(|zone| zone.feasible).count()
     }
 
-    /// Whether no NUMA node is forbidden by a pod: none has a pod that the affinity asks for.
+    /// Returns true if no NUMA node is forbidden by a pod: none has a pod that the affinity asks for.
     pub(super) fn lacks_only_mates(&self) -> bool {
         let no_mate = Obstacle::NoMate.to_string();
         let mut zones = self.nodes.iter().flat_map(|node| &node.zones);

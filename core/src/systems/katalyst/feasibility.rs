@@ -1,4 +1,4 @@
-//! Which NUMA nodes of a machine a pod can use: a pure function of the pods on each.
+//! The NUMA nodes of a machine that a pod can use: a pure function of the pods on each.
 //!
 //! For each NUMA node, with the pods that Katalyst gives CPUs there:
 //!
@@ -24,9 +24,9 @@ use crate::view::Name;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Newcomer<'p> {
     pub pod: &'p NumaPod,
-    /// Which labels of pods count.
+    /// The policy that says which labels of pods count.
     pub policy: &'p Katalyst,
-    /// Whether its affinity is ignored: it is the first pod of its group.
+    /// True if its affinity is ignored: it is the first pod of its group.
     pub leads: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Socket<'v> {
     pub zones: Vec<(u8, Vec<Occupant<'v>>)>,
 }
 
-/// Why a NUMA node is not feasible.
+/// The reason why a NUMA node is not feasible.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Obstacle<'v> {
     /// E: this selector of the pod's anti-affinity selects the new pod.
@@ -112,7 +112,7 @@ impl<'v> Machine<'v> {
         })
     }
 
-    /// What the pods whose NUMA nodes are not known forbid: all NUMA nodes, or none.
+    /// Finds what the pods forbid whose NUMA nodes are not known: all NUMA nodes, or none.
     fn find_obstacle_anywhere(&self, newcomer: Newcomer<'v>) -> Option<Obstacle<'v>> {
         if newcomer.pod.qos.is_exclusive {
             return None;
@@ -161,7 +161,7 @@ impl<'v> Occupant<'v> {
     }
 }
 
-/// What the pods on a socket forbid on one of its NUMA nodes.
+/// Finds what the pods on a socket forbid on one of its NUMA nodes.
 fn find_obstacle<'v>(
     socket: &Socket<'v>,
     zone: u8,
@@ -206,7 +206,7 @@ impl fmt::Display for Occupant<'_> {
 }
 
 impl Obstacle<'_> {
-    /// What obstacles have in common that differ only in the pod.
+    /// Returns the part that obstacles have in common that differ only in the pod.
     pub(crate) fn kind(&self) -> (u8, Option<&Selector>) {
         match self {
             Self::AvoidedBy(_, selector) => (0, Some(selector)),

@@ -12,16 +12,16 @@ use topology::{Topologies, Topology};
 
 /// The queries of NUMA affinity to a View.
 pub(crate) trait NumaView {
-    /// Whether a node has the label of nodes with NUMA nodes.
+    /// Returns true if a node has the label of nodes with NUMA nodes.
     fn has_numa_nodes(&self) -> bool;
 
     /// A node with all that is known of it.
     fn node_in_full(&self, node: &str) -> Option<&Node>;
 
-    /// What Katalyst reports about a node; `None`: nothing.
+    /// Returns Katalyst's report about a node; `None`: there is none.
     fn topology(&self, node: &str) -> Option<&Topology>;
 
-    /// What Katalyst reports about each node, sorted by name.
+    /// Returns Katalyst's reports about nodes, sorted by name.
     fn topologies(&self) -> Vec<(&Name, &Topology)>;
 
     /// A pod that Katalyst binds to NUMA nodes, or with a NUMA affinity.

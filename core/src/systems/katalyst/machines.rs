@@ -16,7 +16,7 @@ use super::policy::Katalyst;
 use crate::systems::fit::{self, CHOICE, Candidate, PodNeeds, Question, SCHEDULER_BESIDE};
 use crate::view::{Name, View};
 
-/// Why no pod with a NUMA affinity may be placed on a node, for people; `None`: it may.
+/// Finds the reason why no pod with a NUMA affinity may be placed on a node, for people; `None`: it may.
 pub(super) fn find_unusable(report: &Topology, policy: &Katalyst) -> Option<&'static str> {
     if report.zones().next().is_none() {
         Some("its CustomNodeResource lists no NUMA nodes")
@@ -39,7 +39,7 @@ pub(super) struct Machines<'v> {
     machines: BTreeMap<&'v Name, Machine<'v>>,
     /// The pods that the reports of all machines name.
     reported: HashSet<&'v Name>,
-    /// Those of these machines.
+    /// The pods that the reports of these machines name.
     present: HashSet<&'v Name>,
 }
 
@@ -135,7 +135,7 @@ impl<'v> Machines<'v> {
         feasible.take(most).collect()
     }
 
-    /// Whether a NUMA node is feasible but for pods that no report names yet.
+    /// Returns true if a NUMA node is feasible but for pods that no report names yet.
     pub(super) fn is_feasible_later(&self, newcomer: Newcomer<'v>) -> bool {
         let needs = newcomer.pod.needs();
         self.machines.iter().any(|(node, machine)| {
@@ -144,7 +144,7 @@ impl<'v> Machines<'v> {
         })
     }
 
-    /// Whether a machine without a feasible NUMA node has one but for pods that no report names yet.
+    /// Returns true if a machine without a feasible NUMA node has one but for pods that no report names yet.
     pub(super) fn lacks_reports(&self, newcomer: Newcomer<'v>) -> bool {
         let needs = newcomer.pod.needs();
         self.machines.iter().any(|(node, machine)| {
@@ -172,7 +172,7 @@ impl<'v> Machines<'v> {
         })
     }
 
-    /// Whether a pod is or may come to be on a NUMA node of these machines: reported, without a node and in
+    /// Returns true if a pod is or may come to be on a NUMA node of these machines: reported, without a node and in
     /// need of no other pod, or let go or bound for less than the deadline.
     pub(super) fn may_come(&self, name: &Name, pod: &NumaPod, now: Timestamp) -> bool {
         if !pod.qos.is_dedicated || pod.finished {
@@ -196,7 +196,7 @@ fn spread(text: &str, count: usize) -> usize {
 }
 
 /// # Errors
-/// Why a pod cannot be on a node: a predicate whose subject is the node.
+/// Returns the reason why a pod cannot be on a node: a predicate whose subject is the node.
 pub(super) fn check_node(
     view: &View,
     node: &str,

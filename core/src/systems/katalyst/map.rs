@@ -1,4 +1,4 @@
-//! What NUMA affinity adds to the map of a cluster: the NUMA nodes of each node with their pods, and the
+//! NUMA affinity on the map of a cluster: the NUMA nodes of each node with their pods, and the
 //! pods that affinities tell apart.
 
 use std::collections::{BTreeMap, BTreeSet};

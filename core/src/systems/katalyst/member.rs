@@ -232,7 +232,7 @@ impl Member<'_> {
         self.policy.record_placement && !record::entries(record, NAME).is_empty()
     }
 
-    /// Whether an earlier round has added the node affinity.
+    /// Returns true if an earlier round has added the node affinity.
     fn is_on_numa_nodes(&self) -> bool {
         let is_numa =
             |term: &NodeSelectorTerm| term.expressions().any(|label| label.key == NUMA_ZONES);
@@ -242,7 +242,7 @@ impl Member<'_> {
     /// The pods of which one must be on the node.
     ///
     /// # Errors
-    /// Why that cannot be said in a term, or may be wrong.
+    /// Returns the reason why that cannot be said in a term, or may be wrong.
     fn find_mates(&self, affinity: &[Selector]) -> Result<Mates, String> {
         let katalyst = &self.policy.katalyst;
         if !katalyst.pod_affinity_term {
@@ -280,7 +280,7 @@ impl Member<'_> {
         }
     }
 
-    /// Whether something will remove the gate.
+    /// Returns true if something will remove the gate.
     fn can_wait(&self) -> bool {
         self.view.controller_present() || self.pod.has_gate(keys::GATE)
     }

@@ -1,4 +1,4 @@
-//! Whether Katalyst binds a pod to NUMA nodes, by its annotations `qos_level` and `memory_enhancement`.
+//! The binding of a pod to NUMA nodes by Katalyst, from its annotations `qos_level` and `memory_enhancement`.
 //! It looks at the affinity of no other pods.
 
 use super::keys::{MEMORY_ENHANCEMENT, QOS_LEVEL};
@@ -12,14 +12,14 @@ pub(crate) const DEDICATED: &str = "dedicated_cores";
 /// The levels that Katalyst knows. A pod without the annotation has the first one.
 const LEVELS: [&str; 4] = ["shared_cores", DEDICATED, "reclaimed_cores", "system_cores"];
 
-/// What Katalyst gives a pod.
+/// The CPUs and NUMA nodes that Katalyst gives a pod.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Qos {
-    /// Whether it gets CPUs of its own.
+    /// True if it gets CPUs of its own.
     pub is_dedicated: bool,
-    /// Whether it is bound to NUMA nodes.
+    /// True if it is bound to NUMA nodes.
     pub is_bound: bool,
-    /// Whether it has its NUMA nodes alone.
+    /// True if it has its NUMA nodes alone.
     pub is_exclusive: bool,
 }
 
@@ -43,7 +43,7 @@ impl Qos {
         }
     }
 
-    /// Whether the affinity of the pod counts for Katalyst.
+    /// Returns true if the affinity of the pod counts for Katalyst.
     pub(crate) fn takes_part(self) -> bool {
         self.is_dedicated && self.is_bound
     }
@@ -51,7 +51,7 @@ impl Qos {
     /// Reads the annotations of a new pod with a NUMA affinity.
     ///
     /// # Errors
-    /// Why Katalyst would ignore the affinity, or fail. `subject` is its annotation.
+    /// Returns the reason why Katalyst would ignore the affinity, or fail. `subject` is its annotation.
     pub(crate) fn parse<'a>(
         annotation: impl Fn(&str) -> Option<&'a str>,
         subject: &'static str,

@@ -55,7 +55,7 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
-    /// Whether a pod with this label is selected.
+    /// Returns true if a pod with this label is selected.
     pub(crate) fn has(&self, key: &str, value: &str) -> bool {
         self.labels.get(key).is_some_and(|own| **own == *value)
     }
@@ -77,7 +77,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// Which of the two annotations.
+/// One of the two annotations.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Side {
     Affinity,
@@ -141,7 +141,7 @@ fn member<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
     pub selectors: Selectors,
-    /// What was left out or has no effect.
+    /// Warnings about the parts that were left out or have no effect.
     pub warnings: Vec<Warning>,
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn parse(side: Side, value: &str, semantics: MatchSemantics) -> Resul
     Ok(Parsed { selectors, warnings: parser.warnings })
 }
 
-/// What is wrong, and what to do about it.
+/// The problem, and what to do about it.
 type Wrong = (String, String);
 
 struct Parser {
@@ -293,7 +293,7 @@ impl Parser {
 }
 
 /// # Errors
-/// Why no pod can have this label.
+/// Returns the reason why no pod can have this label.
 fn check_label(key: &str, value: &str) -> Result<(), String> {
     let is_key = match key.split_once('/') {
         Some((prefix, name)) => is_dns_subdomain(prefix) && is_label_name(name),

@@ -16,7 +16,7 @@ use crate::view::Name;
 /// The kind of the diagnosis: a cluster is no object of Kubernetes.
 pub(super) const KIND: &str = "MpiCluster";
 
-/// What MPI clusters add to the kinds that are diagnosed.
+/// The kinds that MPI clusters add to those that are diagnosed.
 pub(super) const KINDS: &[CheckedKind] = &[CheckedKind {
     names: &["mpi", "mpicluster", "mpiclusters"],
     missing: "MPI cluster",
@@ -25,7 +25,7 @@ pub(super) const KINDS: &[CheckedKind] = &[CheckedKind {
     find_all: |context| context.cluster.view.mpi_clusters(),
 }];
 
-/// Why a cluster does not start. `None`: no workload and no pod is of it.
+/// Diagnoses why a cluster does not start. `None`: no workload and no pod is of it.
 fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     let view = &context.cluster.view;
     let cluster = Cluster::new(key.clone(), view, context.policy);
@@ -102,13 +102,13 @@ fn first(cluster: &Cluster<'_>) -> String {
     object.unwrap_or_default()
 }
 
-/// What all systems know about a pod.
+/// Diagnoses a pod with all that the systems know about it.
 fn diagnose_pod(context: &Context<'_>, name: &Name) -> Option<Diagnosis> {
     let pod = context.cluster.pod(&name.namespace, &name.name)?;
     Some((context.pods.diagnose)(context, name, pod))
 }
 
-/// Why a worker cannot be reached.
+/// Diagnoses why a worker cannot be reached.
 fn diagnose_worker(
     context: &Context<'_>,
     cluster: &Cluster<'_>,

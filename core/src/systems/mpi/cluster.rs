@@ -35,12 +35,12 @@ pub(crate) struct Worker<'c, 'v> {
     pub host: &'c Host,
     /// Its pod, if there is one.
     pub pod: Option<(&'v Name, &'v MpiPod)>,
-    /// Whether its name has a DNS record.
+    /// True if its name has a DNS record.
     pub has_record: bool,
 }
 
 impl Worker<'_, '_> {
-    /// Whether the launcher can reach it.
+    /// Returns true if the launcher can reach it.
     pub(crate) fn is_reachable(&self) -> bool {
         self.has_record && self.is_ready()
     }
@@ -50,7 +50,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// Why a cluster does not start. The text continues "the cluster does not start: ".
+/// The reason why a cluster does not start. The text continues "the cluster does not start: ".
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Problem {
     /// No workload makes workers.
@@ -307,7 +307,7 @@ impl<'v> Cluster<'v> {
         config::data(hosts, self.implementation(), &dirs, self.domain()).map_err(too_long)
     }
 
-    /// Why it cannot start, whatever its pods do. The workers are only looked at as a whole while a launcher
+    /// Finds the reason why it cannot start, whatever its pods do. The workers are only looked at as a whole while a launcher
     /// waits for them: two workloads of workers are not created at the same moment, and clean-up stops them
     /// after the launcher's end.
     pub(crate) fn problem(&self) -> Option<Problem> {

@@ -32,7 +32,7 @@ pub(crate) const KEY_STATE: &str = "mpi.stowplan.dev/key";
 
 /// The value of [`KEY_STATE`] while the Secret is being made.
 pub(crate) const KEY_IN_THE_MAKING: &str = "making";
-/// The same after the Secret was deleted.
+/// The value of [`KEY_STATE`] while the Secret is being made again, after its deletion.
 pub(crate) const KEY_IN_THE_MAKING_AGAIN: &str = "making again";
 /// The value of [`KEY_STATE`] once the Secret is there and its UID is not known; else the UID.
 pub(crate) const KEY_MADE: &str = "made";

@@ -1,4 +1,4 @@
-//! What MPI clusters add to the map of a cluster: the launcher and the workers of each.
+//! MPI clusters on the map of a cluster: the launcher and the workers of each.
 
 use super::check::KIND;
 use super::kinds::MpiView as _;

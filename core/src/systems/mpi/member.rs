@@ -74,7 +74,7 @@ struct Member<'m> {
 
 impl<'m> Member<'m> {
     /// # Errors
-    /// Why the pod cannot be in a cluster.
+    /// Returns the reason why the pod cannot be in a cluster.
     fn find(
         pod: &'m Pod<'m>,
         request: &'m Request,
@@ -255,7 +255,7 @@ impl<'m> Member<'m> {
         changes.push(self.mount(keys::CLUSTER, keys::CONFIG_VOLUME, None, keys::CONFIG_DIR));
     }
 
-    /// Whether the container mounts a volume at a path that `is_same` accepts.
+    /// Returns true if the container mounts a volume at a path that `is_same` accepts.
     fn shows(&self, path: &str, is_same: impl Fn(&Volume<'_>) -> bool) -> bool {
         let mut mounts = self.container().volume_mounts.iter().flatten();
         let at_path = |mount: &&Mount<'_>| mount.mount_path.as_str().trim_end_matches('/') == path;
@@ -358,7 +358,7 @@ impl<'m> Member<'m> {
     }
 }
 
-/// Whether the policy allows clusters in a namespace.
+/// Returns true if the policy allows clusters in a namespace.
 pub(super) fn is_allowed(namespace: &str, view: &View, policy: &Policy) -> bool {
     missing_label(namespace, view, policy).is_none()
 }

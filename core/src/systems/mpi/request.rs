@@ -60,7 +60,7 @@ impl Implementation {
     }
 }
 
-/// What a pod's annotations ask for.
+/// The request in a pod's annotations.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Request {
     pub cluster: String,
@@ -82,7 +82,7 @@ pub(crate) struct Request {
     pub clean_up: CleanUp,
 }
 
-/// What happens to the workers when the launcher's Job has ended: they do not end by themselves.
+/// The end of the workers when the launcher's Job has ended: they do not end by themselves.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum CleanUp {
     /// They stay.
@@ -111,7 +111,7 @@ impl Request {
         Self::parse_annotations(|key| pod.annotation(key))
     }
 
-    /// The same from the annotations of a pod template, found by their keys.
+    /// Parses the annotations of a pod template, found by their keys.
     ///
     /// # Errors
     /// A finding for each invalid annotation.
@@ -153,7 +153,7 @@ impl Request {
     }
 }
 
-/// What is wrong with a value, and what to write instead.
+/// The problem of a value, and what to write instead.
 type Wrong = (String, String);
 
 struct Parser<'p, F> {

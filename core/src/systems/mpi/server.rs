@@ -15,7 +15,7 @@ const UNPRIVILEGED: u16 = 2222;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Server {
     pub user: User,
-    /// Whether the container has a command or arguments of its own.
+    /// True if the container has a command or arguments of its own.
     pub has_command: bool,
     /// The ports that they give to `sshd`.
     pub told: Vec<u16>,

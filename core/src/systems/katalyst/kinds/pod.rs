@@ -32,7 +32,7 @@ pub(crate) struct NumaPod {
     pub anti_affinity: Vec<Selector>,
     /// The node it is bound to.
     pub node: Option<Box<str>>,
-    /// Whether it has ended.
+    /// True if it has ended.
     pub finished: bool,
     /// When it was bound to its node.
     pub bound_at: Option<Timestamp>,
@@ -47,11 +47,11 @@ pub(crate) struct NumaPod {
 pub(crate) struct PendingPod {
     /// The index of [`GATE`] among its scheduling gates.
     pub gate: Option<usize>,
-    /// Whether it has other scheduling gates.
+    /// True if it has other scheduling gates.
     pub has_other_gates: bool,
     /// The value of its annotation [`AFFINITY`].
     pub affinity_value: Option<Box<str>>,
-    /// Whether the default scheduler places it, which knows nothing of NUMA nodes.
+    /// True if the default scheduler places it, which knows nothing of NUMA nodes.
     pub has_default_scheduler: bool,
     /// The terms of its required node affinity.
     pub terms: Option<Box<[NodeSelectorTerm]>>,
@@ -106,12 +106,12 @@ impl NumaPod {
         self.bound_at.map(|time| time.min(now)).or(let_go).or(self.identity.created)
     }
 
-    /// Whether the controller has let it go, or it has a node.
+    /// Returns true if the controller has let it go, or it has a node.
     pub(crate) fn may_start(&self) -> bool {
         self.node.is_some() || self.let_go.is_some()
     }
 
-    /// Whether a selector selects it, by the labels that count under the policy.
+    /// Returns true if a selector selects it, by the labels that count under the policy.
     pub(crate) fn is_selected_by(&self, selector: &Selector, policy: &Katalyst) -> bool {
         let mut pairs = selector.pairs();
         pairs.any(|(key, value)| {
@@ -119,7 +119,7 @@ impl NumaPod {
         })
     }
 
-    /// Whether a NUMA node depends on other pods: it asks for some or avoids some.
+    /// Returns true if a NUMA node depends on other pods: it asks for some or avoids some.
     pub(crate) fn has_selectors(&self) -> bool {
         !self.affinity.is_empty() || !self.anti_affinity.is_empty()
     }

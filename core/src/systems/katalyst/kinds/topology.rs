@@ -19,17 +19,17 @@ use crate::view::{Identity, Kind, Name, Scope};
 /// The highest number of a NUMA node that Katalyst takes.
 const HIGHEST: u8 = 63;
 
-/// What Katalyst reports about a node.
+/// Katalyst's report about a node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Topology {
     pub identity: Identity,
     /// `status.topologyPolicy`.
     pub policy: Option<Box<str>>,
-    /// Whether Katalyst's agent runs there, as far as the conditions say.
+    /// True if Katalyst's agent runs there, as far as the conditions say.
     pub has_agent: bool,
     /// The sockets by name, each with its NUMA nodes. One that the report does not name is empty.
     pub sockets: BTreeMap<Box<str>, Socket>,
-    /// What could not be read.
+    /// The part that could not be read.
     pub problem: Option<Box<str>>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Consumer {
 }
 
 impl Topology {
-    /// Whether the node rejects a pod for which no NUMA node is feasible. Under the other topology
+    /// Returns true if the node rejects a pod for which no NUMA node is feasible. Under the other topology
     /// policies the kubelet admits it on any.
     pub(crate) fn is_strict(&self) -> bool {
         let policy = self.policy.as_deref().unwrap_or_default();

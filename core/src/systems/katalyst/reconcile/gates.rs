@@ -70,7 +70,7 @@ struct Planner<'v, 'p> {
     plan: &'p mut Plan,
 }
 
-/// What decides whether a NUMA node is feasible for a pod: pods of one workload have the same.
+/// The properties of a pod that decide which NUMA nodes are feasible: pods of one workload have the same.
 #[derive(Debug, Eq, Hash, PartialEq)]
 struct Class<'v> {
     namespace: &'v str,
@@ -209,7 +209,7 @@ impl<'v> Planner<'v, '_> {
         (waits && self.machines.lacks_reports(newcomer)).then_some(until)
     }
 
-    /// Whether a pod excludes pods like itself.
+    /// Returns true if a pod excludes pods like itself.
     fn excludes_its_kind(&self, own: Occupant<'v>) -> bool {
         let is_own = |selector: &Selector| own.pod.is_selected_by(selector, &self.policy.katalyst);
         own.pod.anti_affinity.iter().any(is_own)
@@ -224,7 +224,7 @@ impl<'v> Planner<'v, '_> {
         }
     }
 
-    /// Whether the affinity of a pod selects its own group, of which no pod runs or may come to run where
+    /// Returns true if the affinity of a pod selects its own group, of which no pod runs or may come to run where
     /// this one could join it.
     fn may_lead(&mut self, own: Occupant<'v>) -> bool {
         let policy = &self.policy.katalyst;
@@ -255,7 +255,7 @@ impl<'v> Planner<'v, '_> {
             && !self.view.numa_pods().any(|(name, pod)| is_mate(pod) && may_come(name, pod))
     }
 
-    /// Why nothing is feasible: the obstacles of the NUMA nodes on nodes that the scheduler may choose, the
+    /// Explains why nothing is feasible: the obstacles of the NUMA nodes on nodes that the scheduler may choose, the
     /// most frequent first, and how many are on other nodes. Pods of other namespaces are not named: the users
     /// of this one read the event.
     fn explain(&self, own: Occupant<'v>, newcomer: Newcomer<'v>) -> String {

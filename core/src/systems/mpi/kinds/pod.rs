@@ -20,9 +20,9 @@ pub(crate) struct MpiPod {
     pub identity: Identity,
     pub cluster: Box<str>,
     pub role: Role,
-    /// Whether its condition Ready is True.
+    /// True if its condition Ready is True.
     pub ready: bool,
-    /// Whether it has ended.
+    /// True if it has ended.
     pub finished: bool,
     /// The node it is bound to.
     pub node: Option<Box<str>>,
@@ -36,7 +36,7 @@ pub(crate) struct MpiPod {
     pub alone: Option<Box<Workload>>,
     /// Since when it has a node.
     pub bound_at: Option<Timestamp>,
-    /// Whether a container of it has started.
+    /// True if a container of it has started.
     pub started: bool,
 }
 
@@ -82,7 +82,7 @@ impl TableRow for MpiPod {
     }
 }
 
-/// Whether a container of a pod has started.
+/// Returns true if a container of a pod has started.
 fn has_started(pod: &core::Pod) -> bool {
     let Some(status) = &pod.status else { return false };
     let containers = [&status.init_container_statuses, &status.container_statuses];

@@ -1,4 +1,4 @@
-//! What stowplan makes for clusters, a Service and a ConfigMap, and the EndpointSlices of Services: a
+//! The objects that stowplan makes for clusters, a Service and a ConfigMap, and the EndpointSlices of Services: a
 //! hostname has a DNS record once a slice names it.
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ pub(crate) struct ClusterService {
     pub identity: Identity,
     /// The UIDs of its owners.
     pub owners: Box<[Box<str>]>,
-    /// Whether it selects the pods of the cluster, and publishes those that are not ready.
+    /// True if it selects the pods of the cluster, and publishes those that are not ready.
     pub is_as_made: bool,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct ClusterConfigMap {
     pub data: BTreeMap<String, String>,
     /// How far the Secret is: the annotation [`KEY_STATE`].
     pub key_state: Option<Box<str>>,
-    /// Whether it has any annotation: a patch cannot add one to nothing.
+    /// True if it has any annotation: a patch cannot add one to nothing.
     pub has_annotations: bool,
 }
 

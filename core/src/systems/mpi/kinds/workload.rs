@@ -27,7 +27,7 @@ pub(crate) struct Workload {
     pub identity: Identity,
     /// [`JOB`], [`STATEFUL_SET`] or a pod.
     pub resource: Resource,
-    /// What the annotations of its pod template ask for.
+    /// The request in the annotations of its pod template.
     pub request: Request,
     /// How many pods with names of their own it makes: `completions` of an Indexed Job, `replicas`.
     pub count: Option<u32>,
@@ -37,12 +37,12 @@ pub(crate) struct Workload {
     pub parallelism: Option<u32>,
     /// `suspend` of a Job.
     pub is_suspended: bool,
-    /// Whether a Job or pod has succeeded or failed.
+    /// True if a Job or pod has succeeded or failed.
     pub is_over: bool,
     /// The UID of the launcher after whose end the workers were stopped: the annotation
     /// [`CLEANED_AFTER`].
     pub cleaned_after: Option<Box<str>>,
-    /// Whether it has any annotation: a patch cannot add one to nothing.
+    /// True if it has any annotation: a patch cannot add one to nothing.
     pub has_annotations: bool,
     /// `hostname` of the template.
     pub hostname: Option<Box<str>>,

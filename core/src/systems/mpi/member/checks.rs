@@ -17,7 +17,7 @@ impl Member<'_> {
     /// Checks what the pod says beside its annotations.
     ///
     /// # Errors
-    /// Why ssh would fail.
+    /// Returns the reason why ssh would fail.
     pub(super) fn check(&self) -> Result<(), Finding> {
         self.check_directory()?;
         if self.request.role == Role::Worker {

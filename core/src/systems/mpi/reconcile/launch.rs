@@ -32,7 +32,7 @@ impl<'v> Planner<'v> {
         }
     }
 
-    /// Whether the Service exists, and the ConfigMap, which the launcher mounts. Where the API server
+    /// Returns true if the Service exists, and the ConfigMap, which the launcher mounts. Where the API server
     /// refuses one of them, the launcher waits with an event instead of hanging on its node.
     fn has_objects(&self, cluster: &Cluster<'v>) -> bool {
         let name = &cluster.name;

@@ -179,7 +179,7 @@ impl<'v> Planner<'v> {
         }
     }
 
-    /// Whether a pod hangs as it would without the Secret, and it is time to look for it.
+    /// Returns true if a pod hangs as it would without the Secret, and it is time to look for it.
     fn is_looked_for(&mut self, cluster: &Cluster<'v>) -> bool {
         let pods = cluster.pods.iter().map(|(_, pod)| pod);
         let hanging = pods.filter(|pod| !pod.started && !pod.finished && !pod.identity.deleting);
@@ -190,7 +190,7 @@ impl<'v> Planner<'v> {
     }
 }
 
-/// Whether an attempt is due at `now` for a pod that hangs since `since`, and when that changes: attempts
+/// Decides if an attempt is due at `now` for a pod that hangs since `since`, and when that changes: attempts
 /// come after 20 s, 40 s, 80 s and so on.
 fn attempt(since: Timestamp, now: Timestamp) -> (bool, Timestamp) {
     let mut wait = PATIENCE;
