@@ -34,9 +34,9 @@ pub(crate) use named::watch_named;
 pub(crate) use pods::PodChange;
 use pods::{PodObserver, notify};
 pub(crate) use presence::{Presence, is_held};
-use stowplan_core::systems::{self, TableVisitor};
-use stowplan_core::view::table::{ApiObject, ApiType as _, Definition, Watch};
-use stowplan_core::view::{Kind, Name, Object, Scope, Table, TableType, View};
+use stowplan_core::systems::{self, Object, Projected, TableType, TableVisitor, View};
+use stowplan_core::view::table::{ApiType as _, Definition, Watch};
+use stowplan_core::view::{Kind, Name, Scope};
 
 /// The View of a cluster and the state of its watches.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ struct Feed {
     store: usize,
     kind: &'static Kind,
     /// The tables of the kind that declare the watch.
-    tables: Vec<&'static TableType>,
+    tables: Vec<TableType>,
     scope: Scope,
 }
 
@@ -84,17 +84,16 @@ struct Reported {
 }
 
 impl Feed {
-    fn read<K: ApiObject>(&self, object: &K) -> Option<Object> {
-        Object::read(self.tables.iter().copied(), object, self.scope)
+    fn read<K: Projected>(&self, object: &K) -> Option<Object> {
+        object.project(&self.tables, self.scope)
     }
 
     /// Reads an object that may not decode. The other objects of the list are not affected.
-    fn read_guarded<K: ApiObject>(&self, object: &DeserializeGuard<K>) -> Option<Object> {
+    fn read_guarded<K: Projected>(&self, object: &DeserializeGuard<K>) -> Option<Object> {
         match &object.0 {
             Ok(object) => self.read(object),
             Err(invalid) => {
-                let tables = self.tables.iter().copied();
-                Object::unreadable(tables, &invalid.metadata, &invalid.error.to_string())
+                Object::unreadable(&self.tables, &invalid.metadata, &invalid.error.to_string())
             }
         }
     }
@@ -115,16 +114,17 @@ struct Start<'c> {
 }
 
 impl TableVisitor for Start<'_> {
-    fn visit<T: Table>(&mut self) {
-        for Watch { store, selector } in T::watches(self.scope) {
+    fn visit<K: Projected>(&mut self, table: TableType) {
+        let kind = table.kind();
+        for Watch { store, selector } in table.watches(self.scope) {
             if !self.started.insert(store) {
                 continue;
             }
-            let feeds = |table: &&TableType| table.is_fed_by(T::KIND, store, self.scope);
+            let feeds = |table: &TableType| table.is_fed_by(kind, store, self.scope);
             let feed = Feed {
                 store: self.cluster.store(store),
-                kind: T::KIND,
-                tables: systems::TABLES.iter().filter(feeds).collect(),
+                kind,
+                tables: systems::TABLES.iter().copied().filter(feeds).collect(),
                 scope: self.scope,
             };
             let config = match &*selector {
@@ -135,24 +135,23 @@ impl TableVisitor for Start<'_> {
             let cluster = Arc::clone(self.cluster);
             let client = health::listening(self.client, &cluster.stores[feed.store].heard);
             let tasks = &self.cluster.tasks;
-            let types =
-                <T::Object as kube::Resource>::DynamicType::of(&T::KIND.resource.api_resource());
-            match T::KIND.definition {
+            let types = K::DynamicType::of(&kind.resource.api_resource());
+            match kind.definition {
                 Definition::BuiltIn => {
-                    let is_of_pods = T::KIND.resource == stowplan_core::view::resource::POD;
+                    let is_of_pods = kind.resource == stowplan_core::view::resource::POD;
                     let observer = if is_of_pods { self.observer.take() } else { None };
-                    let events = watcher(Api::<T::Object>::all_with(client, &types), config);
+                    let events = watcher(Api::<K>::all_with(client, &types), config);
                     tasks.spawn(store, cluster.follow(events, feed, observer, Feed::read));
                 }
                 Definition::Own => {
-                    let api = Api::<DeserializeGuard<T::Object>>::all_with(client, &types);
+                    let api = Api::<DeserializeGuard<K>>::all_with(client, &types);
                     let events = watcher(api, config);
                     tasks.spawn(store, cluster.follow(events, feed, None, Feed::read_guarded));
                 }
                 Definition::Foreign => {
                     let reported = Reported::default();
                     let following = foreign::Following { cluster, client, config, feed, reported };
-                    tasks.spawn(store, following.run::<T::Object>());
+                    tasks.spawn(store, following.run::<K>());
                 }
             }
         }
@@ -223,7 +222,7 @@ impl Cluster {
             }
         }
         let cluster = Arc::new(Self {
-            view: RwLock::new(systems::view()),
+            view: RwLock::new(View::default()),
             changes: watch::Sender::new(()),
             versions: watch::Sender::new(()),
             stores,

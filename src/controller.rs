@@ -33,9 +33,9 @@ use act::{Executor, Limiter, Writer};
 use certificates::Keeper;
 use events::Events;
 use lease::{Candidate, Leadership};
+use stowplan_core::systems::View;
 use stowplan_core::systems::plan::Plan;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
 
 /// Makes a plan. The caller holds the View's lock, so the function must be quick, and its result must
 /// be that of a pure one.
@@ -233,9 +233,10 @@ mod tests {
     use super::*;
     use crate::controller::fake::{Api, Objects, Reply, node};
     use stowplan_core::systems;
+    use stowplan_core::systems::Object;
     use stowplan_core::systems::plan::{Action, Target, Write};
+    use stowplan_core::view::Name;
     use stowplan_core::view::resource::NODE;
-    use stowplan_core::view::{Name, Object};
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -7,8 +7,8 @@ use std::hint::black_box;
 
 use anyhow::{Context as _, bail, ensure};
 use stowplan_core::admission::{self, Decision, answer, decide};
+use stowplan_core::systems::View;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
 
 use crate::player::{self, Player};
 use crate::reviews::{self, Review};

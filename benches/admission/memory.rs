@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use stowplan_core::view::View;
+use stowplan_core::systems::View;
 use testbed::command;
 
 use crate::client::{Connection, Trust};

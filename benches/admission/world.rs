@@ -7,7 +7,8 @@ use stowplan_core::api;
 use stowplan_core::systems::coschedule::keys;
 use stowplan_core::systems::coschedule::kinds::pipeline_run::claim_name;
 use stowplan_core::systems::streams::kinds::streams_pod::{COLOCATION_PREFIX, JOB};
-use stowplan_core::view::{Object, Scope, View};
+use stowplan_core::systems::{Object, View};
+use stowplan_core::view::Scope;
 
 use crate::objects::read;
 

@@ -9,7 +9,8 @@ use stowplan_core::systems;
 use stowplan_core::systems::coschedule::kinds::pipeline_run::claim_name;
 use stowplan_core::systems::plan::{Plan, Write};
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::{Object, Scope, View};
+use stowplan_core::systems::{Object, View};
+use stowplan_core::view::Scope;
 
 use super::answers;
 
@@ -79,7 +80,7 @@ pub(crate) enum State {
 
 /// A document as the View keeps it.
 pub(crate) fn read(document: &Value, scope: Scope) -> anyhow::Result<Object> {
-    let read = Object::from_document(systems::TABLES, document.clone(), scope);
+    let read = Object::from_document(document.clone(), scope);
     read.map_err(anyhow::Error::msg)?.with_context(|| format!("no View holds {document}"))
 }
 
@@ -124,7 +125,7 @@ impl World {
         policy.coschedule.placeholder.image = "stowplan:1".to_owned();
         // The API server has whole seconds.
         let now = Timestamp::from_second(Timestamp::now().as_second())?;
-        let scene = Scene { view: systems::view(), policy, now };
+        let scene = Scene { view: View::default(), policy, now };
         let mut world = Self { state, extent, scene, objects: 0 };
         for namespace in NAMESPACES {
             world.scene.show(&json!({

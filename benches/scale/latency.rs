@@ -21,7 +21,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use stowplan_core::admission::{Review, answer, decide};
-use stowplan_core::systems;
+use stowplan_core::systems::View;
 use stowplan_core::systems::policy::Policy;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 use testbed::wait::until;
@@ -211,7 +211,7 @@ fn recorded_answer(review: &[u8]) -> anyhow::Result<String> {
     let text = text.replace(Variant::Constant.name(), Variant::Stowplan.name());
     let text = text.replace(uid_of(review)?, UID);
     let review = Review::parse(text.as_bytes())?;
-    let decision = decide(&review, &systems::view(), &Policy::default())?.at_once();
+    let decision = decide(&review, &View::default(), &Policy::default())?.at_once();
     Ok(String::from_utf8(answer::write(&review, &decision))?)
 }
 

@@ -33,9 +33,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::systems;
+use crate::systems::View;
 use crate::systems::plan::{self, Action, Plan, Target};
 use crate::systems::policy::Policy;
-use crate::view::{Scope, View};
+use crate::view::Scope;
 pub use act::{Outcome, Written};
 pub use autoscaler::NodeGroup;
 use reader::Reader;

@@ -4,8 +4,8 @@
 //! Each system is a folder. It contains the system's vocabulary, the kinds that it reads and their
 //! tables, its typed request, its intents, its plan, the resources that it writes, and its section
 //! of the policy. A new system needs a folder, one line in [`SYSTEMS`], [`RECONCILERS`] and
-//! [`DIAGNOSTICS`], one field in [`policy::Policy`], one line in `tables!` for each table, and one line in
-//! [`definitions`] for each kind of its own.
+//! [`DIAGNOSTICS`], one field in [`policy::Policy`], one line in `tables!` of [`mod@view`] for each table,
+//! and one line in [`definitions`] for each kind of its own.
 
 pub mod check;
 pub mod coschedule;
@@ -26,6 +26,7 @@ pub(crate) mod test_cases;
 #[allow(clippy::unwrap_used, reason = "only tests call it, also those of the program")]
 pub mod test_objects;
 pub(crate) mod validation;
+pub mod view;
 pub mod vocabulary;
 pub(crate) mod wake;
 
@@ -40,40 +41,16 @@ use crate::placement::intent::Intent;
 use crate::placement::object::Metadata;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Warning};
-use crate::view::table::ApiObject;
-use crate::view::{
-    Key, Namespaces, Nodes, Object, Resource, Scope, Table, TableType, Usages, View,
-};
+use crate::view::{Key, Resource, Scope};
 use check::installation::Installation;
 use check::{CheckedKind, NodeCheckFn, PodCheckFn};
-use coschedule::kinds::member::Members;
-use coschedule::kinds::mounts::Mounts;
-use coschedule::kinds::namespace::NamespaceModes;
-use coschedule::kinds::pipeline::Pipelines;
-use coschedule::kinds::pipeline_run::PipelineRuns;
-use coschedule::kinds::placeholder::{PlaceholderPods, Placeholders};
-use coschedule::kinds::storage::{Claims, StorageClasses, Volumes};
-use coschedule::kinds::task::Tasks;
-use coschedule::kinds::task_run::TaskRuns;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use katalyst::kinds::node::{NodesInFull, NumaNodes};
-use katalyst::kinds::pod::NumaPods;
-use katalyst::kinds::topology::Topologies;
 use map::MapFn;
-use mpi::kinds::pod::MpiPods;
-use mpi::kinds::service::{ClusterConfigMaps, ClusterServices, EndpointSlices};
-use mpi::kinds::workload::{MpiJobs, MpiSets};
 use plan::Plan;
 use policy::Policy;
 use preview::PreviewedKind;
 use streams::api::{host_pool, streams_job};
-use streams::kinds::companions::Companions;
-use streams::kinds::host_pool::HostPools;
-use streams::kinds::node_marks::NodeMarks;
-use streams::kinds::scaling::{ScalingPods, ScalingSets};
-use streams::kinds::streams_job::StreamsJobs;
-use streams::kinds::streams_pod::StreamsPods;
 
 // Parts that only one system has. The second system that has one makes a list of it.
 pub use coschedule::check::report_namespace;
@@ -83,6 +60,8 @@ pub use mpi::preview::find_wholes;
 pub(crate) use streams::contradiction::find_contradictions;
 pub use streams::reconcile::plan as plan_own_kinds;
 pub use streams::validate::VALIDATIONS;
+
+pub use view::{Object, Projected, TABLES, TableType, TableVisitor, View, for_each_table};
 
 /// What the controller writes to nodes, and the objects that it creates and no other object owns.
 #[derive(Debug)]
@@ -256,75 +235,11 @@ pub static RECONCILERS: &[Reconciler] =
 pub static DIAGNOSTICS: &[Diagnostics] =
     &[streams::DIAGNOSTICS, coschedule::DIAGNOSTICS, mpi::DIAGNOSTICS, katalyst::DIAGNOSTICS];
 
-/// Lists the tables of the View. Those of pods come last, because their watches read the most
-/// objects.
-macro_rules! tables {
-    ($($table:ty,)*) => {
-        /// All tables of the View.
-        pub static TABLES: &[TableType] = &[$(TableType::of::<$table>(),)*];
-
-        /// Calls `visitor` for each table of the View, in order.
-        pub fn for_each_table(visitor: &mut impl TableVisitor) {
-            $(visitor.visit::<$table>();)*
-        }
-    };
-}
-
-tables![
-    Nodes,
-    NodeMarks,
-    NumaNodes,
-    NodesInFull,
-    Namespaces,
-    NamespaceModes,
-    HostPools,
-    StreamsJobs,
-    TaskRuns,
-    PipelineRuns,
-    Pipelines,
-    Tasks,
-    Claims,
-    Volumes,
-    StorageClasses,
-    Placeholders,
-    MpiJobs,
-    MpiSets,
-    ClusterServices,
-    ClusterConfigMaps,
-    EndpointSlices,
-    Topologies,
-    MpiPods,
-    NumaPods,
-    StreamsPods,
-    ScalingSets,
-    ScalingPods,
-    Companions,
-    PlaceholderPods,
-    Members,
-    Usages,
-    Mounts,
-];
-
-/// A generic function that is called for each table of the View.
-pub trait TableVisitor {
-    /// Called for the table `T`.
-    fn visit<T: Table>(&mut self);
-}
-
-/// An empty View with the tables of all systems.
-#[must_use]
-pub fn view() -> View {
-    View::with_tables(TABLES)
-}
-
 /// Reads an object for the View. `None`: no table keeps it, or it has no name, which never comes
 /// from an API server.
 #[must_use]
-pub fn project<K>(object: &K, scope: Scope) -> Option<Object>
-where
-    K: ApiObject + kube_core::Resource<DynamicType = ()>,
-{
-    Object::read(TABLES, object, scope)
+pub fn project(object: &impl Projected, scope: Scope) -> Option<Object> {
+    object.project(TABLES, scope)
 }
 
 /// Reads the object that the API server returned for a write to this resource. `None`: the body is
@@ -332,7 +247,7 @@ where
 #[must_use]
 pub fn written(resource: &Resource, body: &[u8]) -> Option<Object> {
     let document = serde_json::from_slice(body).ok()?;
-    let object = Object::from_document(TABLES, document, Scope::Controller).ok()??;
+    let object = Object::from_document(document, Scope::Controller).ok()??;
     (object.resource() == resource).then_some(object)
 }
 
@@ -341,7 +256,7 @@ pub fn written(resource: &Resource, body: &[u8]) -> Option<Object> {
 /// # Errors
 /// If the document is not a valid object of its kind, or has no name.
 pub fn object(document: Value) -> Result<Option<Object>, String> {
-    Object::from_document(TABLES, document, Scope::File)
+    Object::from_document(document, Scope::File)
 }
 
 /// The CustomResourceDefinitions of stowplan's own kinds. `stowplan crds` prints them; the chart

@@ -18,8 +18,8 @@ use stowplan_core::admission::{
 use stowplan_core::placement::claim::CLASS_ANNOTATION;
 use stowplan_core::placement::reason::Warning;
 use stowplan_core::placement::record;
+use stowplan_core::systems::View;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
 
 /// The longest message or error, in characters.
 const MAX_MESSAGE: usize = 2048;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use stowplan_core::systems;
-use stowplan_core::view::View;
+use stowplan_core::systems::View;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";

@@ -23,9 +23,8 @@ use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 use super::yaml;
 pub(super) use names::Generator;
 pub(super) use problems::Problems;
-use stowplan_core::systems;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
+use stowplan_core::systems::{self, View};
 use strict::Strict;
 
 /// The longest file that is read, in bytes.
@@ -218,7 +217,7 @@ pub(super) fn read_cluster(
     names: &mut Generator,
     keep: &mut dyn FnMut(Value),
 ) -> anyhow::Result<View> {
-    let mut view = systems::view();
+    let mut view = View::default();
     let mut problems = Problems::default();
     let documents = read_documents(paths, &mut problems);
     for document in &documents {

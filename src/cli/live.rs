@@ -16,8 +16,9 @@ use lists::{LeaseState, Lists, WITHOUT_NODES};
 use stowplan_core::systems;
 use stowplan_core::systems::check::Cluster;
 use stowplan_core::systems::policy::Policy;
+use stowplan_core::systems::{Projected as _, TABLES, TableType, View};
+use stowplan_core::view::Scope;
 use stowplan_core::view::resource::NODE;
-use stowplan_core::view::{Object, Scope, View};
 
 /// The cluster, for `plan`.
 pub(super) struct Live {
@@ -65,7 +66,7 @@ async fn read_for_plan(
     let of_context = connection.namespace.clone();
     let own = namespace.map_or_else(|| of_context.clone(), str::to_owned);
     let mut lists = Lists::new(connection, own, true);
-    let mut view = systems::view();
+    let mut view = View::default();
     let progress = Progress::begin("reading nodes and pods");
     lists.add_nodes_and_pods(&mut view, keep).await?;
     progress.step("reading pools, jobs, runs and volumes");
@@ -106,8 +107,9 @@ async fn read_for_plan(
 
 /// Adds a pod to the tables that explain decisions. The others have what the webhook knows.
 fn apply_explaining(view: &mut View, pod: &Pod) {
-    let tables = systems::TABLES.iter().filter(|table| table.watches(Scope::Admission).is_empty());
-    let object = Object::read(tables, pod, Scope::Controller);
+    let explains = |table: &TableType| table.watches(Scope::Admission).is_empty();
+    let tables: Vec<TableType> = TABLES.iter().copied().filter(explains).collect();
+    let object = pod.project(&tables, Scope::Controller);
     object.into_iter().for_each(|object| view.apply(object));
 }
 

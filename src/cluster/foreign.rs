@@ -15,7 +15,8 @@ use tokio::time::sleep;
 use tracing::info;
 
 use super::{Cluster, Feed, Reported};
-use stowplan_core::view::table::{ApiObject, ApiType as _};
+use stowplan_core::systems::Projected;
+use stowplan_core::view::table::ApiType as _;
 
 /// The time between two requests for a kind that is not served.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -31,7 +32,7 @@ pub(super) struct Following {
 
 impl Following {
     /// Follows the kind for as long as the process lives.
-    pub(super) async fn run<K: ApiObject>(mut self) {
+    pub(super) async fn run<K: Projected>(mut self) {
         let kind = self.feed.kind;
         let mut is_logged = false;
         loop {
@@ -58,7 +59,7 @@ impl Following {
     }
 
     /// Finds the version of the kind that the API server serves. `Ok(None)`: it serves none.
-    async fn find_served<K: ApiObject>(&self) -> Result<Option<ApiResource>, kube::Error> {
+    async fn find_served<K: Projected>(&self) -> Result<Option<ApiResource>, kube::Error> {
         let one = ListParams::default().limit(1);
         for resource in self.feed.kind.api_resources() {
             let api = Api::<K>::all_with(self.client.clone(), &K::DynamicType::of(&resource));
@@ -72,7 +73,7 @@ impl Following {
     }
 
     /// Follows the kind until the API server no longer serves it.
-    async fn watch<K: ApiObject>(&mut self, resource: &ApiResource) {
+    async fn watch<K: Projected>(&mut self, resource: &ApiResource) {
         let Self { cluster, client, config, feed, reported } = self;
         let api = Api::<K>::all_with(client.clone(), &K::DynamicType::of(resource));
         let events = watcher(api, config.clone()).default_backoff();

@@ -3,21 +3,20 @@ use serde_json::json;
 
 use super::*;
 use crate::telemetry::Metrics;
-use stowplan_core::view::Nodes;
 
 fn node(name: &str) -> Node {
     serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
 }
 
-/// What the watch of nodes feeds, and the name of its store.
+/// Returns the tables that the watch of nodes feeds, and the name of its store.
 fn feed_of_nodes(cluster: &Cluster) -> (Feed, &'static str) {
-    let kind = <Nodes as Table>::KIND;
-    let store = <Nodes as Table>::watches(Scope::Admission)[0].store;
-    let feeds = |table: &&TableType| table.is_fed_by(kind, store, Scope::Admission);
+    let kind = TableType::Nodes.kind();
+    let store = TableType::Nodes.watches(Scope::Admission)[0].store;
+    let feeds = |table: &TableType| table.is_fed_by(kind, store, Scope::Admission);
     let feed = Feed {
         store: cluster.store(store),
         kind,
-        tables: systems::TABLES.iter().filter(feeds).collect(),
+        tables: systems::TABLES.iter().copied().filter(feeds).collect(),
         scope: Scope::Admission,
     };
     (feed, store)

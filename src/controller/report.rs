@@ -33,9 +33,9 @@ use stowplan_core::policy::Repair;
 use stowplan_core::systems::plan::{Action, Event, Plan, Target, Write};
 use stowplan_core::systems::policy::Policy;
 use stowplan_core::systems::vocabulary::{Meaning, meaning};
-use stowplan_core::systems::{PodOwner, WITH_CONTROLLER, find_pod_owner, may_concern};
+use stowplan_core::systems::{PodOwner, View, WITH_CONTROLLER, find_pod_owner, may_concern};
 use stowplan_core::view::resource::POD;
-use stowplan_core::view::{Identity, Name, View};
+use stowplan_core::view::{Identity, Name};
 
 /// The end of the event on a pod whose owner's pods never reach the webhook.
 const GIVEN_UP: &str = "recreating its owner's pods did not help: see why the webhook does not get \

@@ -244,9 +244,10 @@ pub(crate) async fn serve(listener: TcpListener, health: Arc<Health>, stop: Stop
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stowplan_core::systems::View;
 
     fn cluster() -> Arc<Cluster> {
-        Arc::new(Cluster::fixed(stowplan_core::systems::view(), Arc::default()))
+        Arc::new(Cluster::fixed(View::default(), Arc::default()))
     }
 
     #[test]

@@ -26,8 +26,8 @@ use crate::cluster::Cluster;
 use crate::telemetry::{Metrics, Throttle, shown};
 use stowplan_core::admission::validate::validate;
 use stowplan_core::admission::{Decision, ParseError, Review, answer, decide};
+use stowplan_core::systems::View;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
 
 /// The path to which the API server sends pods and claims.
 pub const PATH: &str = "/mutate";

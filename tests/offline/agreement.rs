@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use stowplan_core::admission::validate::validate;
 use stowplan_core::admission::{Decision, Review};
 use stowplan_core::systems;
+use stowplan_core::systems::View;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
 
 use cases::{made_claim, mistyped, pod_of_task_run, run, task_run, tekton, template_of};
 

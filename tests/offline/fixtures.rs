@@ -23,11 +23,11 @@ use serde_json::{Value, json};
 use shared::{Shared, entries, name_of};
 use stowplan_core::admission::stored::Unreviewed;
 use stowplan_core::admission::{Decision, Pass, Review, decide};
-use stowplan_core::systems::SYSTEMS;
 use stowplan_core::systems::coschedule::keys::ASSISTANT;
 use stowplan_core::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::{Key, View, resource};
+use stowplan_core::systems::{SYSTEMS, View};
+use stowplan_core::view::{Key, resource};
 
 pub(crate) const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures");
 

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stowplan_core::admission::{Decision, ParseError, Review, decide};
 use stowplan_core::systems;
+use stowplan_core::systems::View;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
 
 /// The record annotation.
 pub(crate) const RECORD: &str = "stowplan.dev/placement";

@@ -30,8 +30,8 @@ use stowplan_core::placement::intent::{Change, Intent};
 use stowplan_core::placement::object::Object;
 use stowplan_core::placement::reason::Reason;
 use stowplan_core::systems;
+use stowplan_core::systems::View;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
 
 /// The object after the patch; fails if that loses a field, or is no longer valid.
 fn applied(kind: Kind, object: &Value, patch: &[PatchOperation]) -> Result<Value, TestCaseError> {

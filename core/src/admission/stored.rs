@@ -8,8 +8,8 @@ use super::{Decision, ParseError, Refusal, Review, decide, validate};
 use crate::placement::intent::{Change, Intent};
 use crate::placement::reason::{Finding, Reason};
 use crate::placement::record;
+use crate::systems::View;
 use crate::systems::policy::Policy;
-use crate::view::View;
 use crate::view::resource::{POD, Resource};
 
 /// An object without a review, and what the decision on it depends on.

@@ -11,8 +11,7 @@ use crate::placement::pod::Pod;
 use crate::placement::reason::Finding;
 use crate::placement::record;
 use crate::systems::policy::Policy;
-use crate::systems::{Outcome, System};
-use crate::view::View;
+use crate::systems::{Outcome, System, View};
 
 /// The kinds of objects whose creation stowplan decides on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -13,10 +13,10 @@ use super::review::{ParseError, Review, brief};
 use super::{Admission, Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
 use crate::policy::OnInvalid;
-use crate::systems::VALIDATIONS;
 use crate::systems::policy::Policy;
 use crate::systems::validation::{Incoming, Validation, Verdict};
-use crate::view::{Name, View};
+use crate::systems::{VALIDATIONS, View};
+use crate::view::Name;
 
 /// Returns true if a review is about an object that a system validates.
 #[must_use]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::store::{Change, Id, Store};
-use crate::systems::{self, TABLES};
-use crate::view::{Name, Object, Scope, View};
+use crate::systems::{Object, TABLES, View};
+use crate::view::{Name, Scope};
 
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -19,7 +19,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(scope: Scope) -> Self {
-        Self { view: systems::view(), scope, seen: BTreeMap::new() }
+        Self { view: View::default(), scope, seen: BTreeMap::new() }
     }
 
     /// The kinds with changes that this reader has not seen.
@@ -63,7 +63,7 @@ impl Reader {
 
     /// Reads a document for the View, unless it knows a later version. One that no table keeps is removed.
     pub(super) fn show(&mut self, document: &Value) {
-        match Object::from_document(TABLES, document.clone(), self.scope) {
+        match Object::from_document(document.clone(), self.scope) {
             Ok(Some(object)) if self.view.outdates(&object) => {}
             Ok(Some(object)) => self.view.apply(object),
             Ok(None) | Err(_) => self.forget(&Id::of(document)),
@@ -72,7 +72,7 @@ impl Reader {
 
     /// Learns the answer to a write.
     pub(super) fn learn(&mut self, document: &Value) {
-        if let Ok(Some(object)) = Object::from_document(TABLES, document.clone(), self.scope) {
+        if let Ok(Some(object)) = Object::from_document(document.clone(), self.scope) {
             self.view.learn(object);
         }
     }

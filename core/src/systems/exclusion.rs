@@ -5,7 +5,7 @@
 //! evaluated here; the policy lists only their names.
 
 use super::policy::Policy;
-use crate::view::View;
+use crate::systems::View;
 
 /// With the value `true`, this label makes stowplan ignore a pod, or everything in a namespace.
 pub const IGNORE: &str = "stowplan.dev/ignore";

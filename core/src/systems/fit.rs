@@ -22,8 +22,9 @@ use crate::kubernetes::{self, HOSTNAME};
 use crate::placement::affinity::{bound_to, matches_nothing};
 use crate::placement::pod::Pod;
 use crate::placement::toleration::{tolerates, tolerates_cordon};
+use crate::systems::View;
 use crate::view::node::{NodeDetails, Taint};
-use crate::view::{Node, NodeUsage, Resources, View, selector};
+use crate::view::{Node, NodeUsage, Resources, selector};
 use crate::wire::TextMap;
 
 /// The requirements of a pod for its node. The default has no requirements and no tolerations.

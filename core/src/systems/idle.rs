@@ -10,7 +10,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::plan::Plan;
 use super::policy::Policy;
 use super::{RECONCILERS, Reconciler};
-use crate::view::View;
+use crate::systems::View;
 
 /// A system plans at least this often, in case that a clock was set.
 const LONGEST: SignedDuration = SignedDuration::from_secs(60);
@@ -77,9 +77,9 @@ mod tests {
     use super::*;
     use crate::systems::test_cases::cases;
     use crate::systems::test_objects::controlled_by;
-    use crate::systems::{self, test_objects};
+    use crate::systems::{self, Object, test_objects};
     use crate::view::resource::POD;
-    use crate::view::{Name, Object, Resource, Scope};
+    use crate::view::{Name, Resource, Scope};
 
     /// An object as the API server returns it.
     fn object(kind: &str, name: &str, version: usize, rest: &Value) -> Value {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     fn read(document: Value) -> Option<Object> {
-        Object::from_document(systems::TABLES, document, Scope::Controller).unwrap()
+        Object::from_document(document, Scope::Controller).unwrap()
     }
 
     /// A View, and for each system one that has only the kinds that the system declares.
@@ -115,8 +115,8 @@ mod tests {
     impl Views {
         fn new() -> Self {
             Self {
-                whole: systems::view(),
-                of_systems: RECONCILERS.iter().map(|_| systems::view()).collect(),
+                whole: View::default(),
+                of_systems: RECONCILERS.iter().map(|_| View::default()).collect(),
             }
         }
 
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Whether each system was idle in the last plan, and is still.
+    /// True for each system that was idle in the last plan and is still.
     fn idle_systems(idle: &Idle, view: &View, now: Timestamp) -> Vec<bool> {
         let lasts = |(system, rest): (_, &Option<Rest>)| {
             rest.as_ref().is_some_and(|rest| rest.lasts(system, view, now))
@@ -252,7 +252,7 @@ mod tests {
         let all = idle_systems(&idle, &view, time(0));
         assert!(!all[0] && all[1..].iter().all(|is_idle| *is_idle), "{all:?}");
 
-        let (mut view, mut idle) = (systems::view(), Idle::default());
+        let (mut view, mut idle) = (View::default(), Idle::default());
         assert!(apply(&mut view, true, 1));
         assert!(idle.plan(&view, &policy, time(0)).actions.is_empty());
         let all_idle = |view: &View, now| idle_systems(&idle, view, time(now)).iter().all(|it| *it);

@@ -8,9 +8,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::systems::View;
 use crate::systems::policy::Policy;
+use crate::view::Name;
 use crate::view::resource::Resource;
-use crate::view::{Name, View};
 
 /// Ends a sentence whose statement could differ if a cluster were given.
 pub const NO_CLUSTER: &str = "(no cluster given: use --cluster or --live)";

@@ -42,9 +42,9 @@ use crate::placement::intent::{Change, Intent};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, escape, quoted, shorten};
 use crate::placement::record;
+use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::systems::streams::policy::Compat;
-use crate::view::View;
 use crate::view::resource::{NAMESPACE, NODE, POD, STATEFUL_SET};
 
 use request::{Request, Source};

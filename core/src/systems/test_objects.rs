@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::view::{Object, Scope, View};
+use crate::systems::{Object, View};
+use crate::view::Scope;
 
 /// A View of these objects, as a file has them.
 pub fn view_of(objects: impl IntoIterator<Item = Value>) -> View {
@@ -26,7 +27,7 @@ pub fn node(name: &str, with: &Value) -> Value {
 
 /// Applies an object to a View as the API server sends it.
 pub fn watch(view: &mut View, object: Value, scope: Scope) {
-    view.apply(Object::from_document(super::TABLES, object, scope).unwrap().unwrap());
+    view.apply(Object::from_document(object, scope).unwrap().unwrap());
 }
 
 /// The owner references of an object that this object of Tekton controls.

@@ -1,9 +1,10 @@
 //! How a system validates objects of its own kinds.
 
 use crate::placement::reason::{Finding, Reason, Warning};
+use crate::systems::View;
 use crate::systems::policy::Policy;
+use crate::view::Name;
 use crate::view::resource::Resource;
-use crate::view::{Name, View};
 
 /// The rules for one kind.
 #[derive(Debug)]

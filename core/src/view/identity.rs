@@ -15,7 +15,7 @@ pub struct Identity {
     pub generation: i64,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
 }
 
@@ -30,7 +30,7 @@ impl PartialEq for Identity {
 impl Eq for Identity {}
 
 impl Identity {
-    /// Whether `other` is the same object in a later version. Versions are compared as numbers,
+    /// Returns true if `other` is the same object in a later version. Versions are compared as numbers,
     /// which Kubernetes guarantees since 1.35; if one is not a number, the result is false.
     #[must_use]
     pub fn is_older_than(&self, other: &Self) -> bool {

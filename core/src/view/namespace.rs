@@ -18,9 +18,9 @@ const PREFIX: &str = "stowplan.dev/";
 /// The fields of a namespace that are kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Marks {
-    pub(super) labels: BTreeMap<Box<str>, Box<str>>,
+    pub labels: BTreeMap<Box<str>, Box<str>>,
     /// The keys of its annotations that start with `stowplan.dev/`.
-    pub(super) annotations: Box<[Box<str>]>,
+    pub annotations: Box<[Box<str>]>,
 }
 
 /// The namespaces of a View.

@@ -41,7 +41,7 @@ pub struct NodeDetails {
     pub taints: Box<[Taint]>,
     /// `spec.unschedulable`.
     pub cordoned: bool,
-    /// Whether the condition Ready is True.
+    /// True if the condition Ready is True.
     pub ready: bool,
     /// `status.allocatable`: the resources for all pods together.
     pub allocatable: Resources,
@@ -130,7 +130,7 @@ impl From<&core::Node> for Node {
 
 /// The nodes of a View, indexed by name and address.
 #[derive(Debug, Default)]
-pub struct Nodes {
+pub(crate) struct Nodes {
     nodes: HashMap<Arc<str>, Node>,
     /// Node names by Hostname and InternalDNS addresses in lower case, except those equal to the
     /// node's own name.
@@ -213,11 +213,6 @@ impl Table for Nodes {
     /// Kubelets report the state of each node every few minutes, also if nothing has changed.
     fn shows(&self, name: &Name, row: Option<&Node>) -> bool {
         self.get(&name.name) == row
-    }
-
-    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
-        let hostname = self.get(&name.name)?.hostname.as_deref()?;
-        (key == HOSTNAME).then_some(Some(hostname))
     }
 
     fn version(&self, name: &Name) -> Option<&Identity> {

@@ -17,7 +17,7 @@ pub(crate) fn all_for_controller(scope: Scope) -> Vec<Watch> {
     all_of_kind(&PODS, &[Scope::Controller], scope)
 }
 
-/// Whether a pod has finished, so that it no longer uses resources of its node.
+/// Returns true if a pod has finished, so that it no longer uses resources of its node.
 #[must_use]
 pub(crate) fn is_finished(pod: &core::Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

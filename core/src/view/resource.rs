@@ -22,7 +22,7 @@ pub struct Resource {
     pub kind: &'static str,
     /// The plural name in paths and metrics, such as `statefulsets`.
     pub plural: &'static str,
-    /// Whether the objects are in namespaces.
+    /// True if the objects are in namespaces.
     pub namespaced: bool,
 }
 

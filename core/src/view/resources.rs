@@ -40,13 +40,13 @@ impl Resources {
         *self == Self::default()
     }
 
-    /// Whether these amounts are at least `wanted`.
+    /// Returns true if these amounts are at least `wanted`.
     #[must_use]
     pub fn covers(&self, wanted: &Self) -> bool {
         self.covers_beside(&[], wanted)
     }
 
-    /// Whether these amounts, less all of `taken`, are at least `wanted`.
+    /// Returns true if these amounts, less all of `taken`, are at least `wanted`.
     #[must_use]
     pub fn covers_beside(&self, taken: &[&Self], wanted: &Self) -> bool {
         // A resource that is not requested does not matter, even on an overcommitted node.

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
-/// Whether one of `terms` may select the node with this name. `label` returns `None` for a label of
+/// Returns true if one of `terms` may select the node with this name. `label` returns `None` for a label of
 /// which nothing is known: a requirement on it counts as satisfied. An empty list of terms, a term
 /// without requirements, and a term with an invalid operator select no node.
 #[must_use]

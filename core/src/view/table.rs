@@ -1,25 +1,17 @@
 //! The tables of a View. Each keeps some fields of the objects of one kind.
 //!
-//! A kind is one resource of the API server. Several tables may read it: one system reads the job
-//! of a pod, another the resources that the pod uses on its node. Each table is an implementation
-//! of [`Table`]. Reading, applying, forgetting, counting and comparing versions loop over all
-//! tables of a kind, so that all tables show the same state of an object.
+//! A kind is one resource of the API server, and several tables may read it. Each is an implementation of
+//! [`Table`].
 
-mod object;
-
-use std::any::{Any, TypeId};
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::hash::Hash;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube_core::Resource as _;
 use kube_core::discovery::ApiResource;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::{Identity, Name, Resource};
-pub use object::Object;
 
 /// The purpose of a View, which determines the objects and fields that it keeps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -61,9 +53,9 @@ pub struct Kind {
     /// The warning of a command if the cluster does not serve the kind; `None`: there is no
     /// warning.
     pub unserved: Option<&'static str>,
-    /// Whether a decision in one namespace needs the objects of other namespaces.
+    /// True if a decision in one namespace needs the objects of other namespaces.
     pub across_namespaces: bool,
-    /// Whether commands do not list the kind: nothing that they say depends on it, and most of their
+    /// True if commands do not list the kind: nothing that they say depends on it, and most of their
     /// users may not list it.
     pub is_for_controller: bool,
 }
@@ -83,8 +75,8 @@ impl Kind {
         }
     }
 
-    /// Whether an object with this `apiVersion` and `kind` is of this kind.
-    fn is_named(&self, version: &str, kind: &str) -> bool {
+    /// Returns true if an object with this `apiVersion` and `kind` is of this kind.
+    pub(crate) fn is_named(&self, version: &str, kind: &str) -> bool {
         if self.resource.kind != kind {
             return false;
         }
@@ -125,7 +117,7 @@ pub struct Watch {
     pub selector: Cow<'static, str>,
 }
 
-/// The watch of all objects of a kind, in these scopes.
+/// Returns the watch of all objects of a kind in these scopes, and none in others.
 pub(crate) fn all_of_kind(kind: &Kind, scopes: &[Scope], scope: Scope) -> Vec<Watch> {
     let all = Watch { store: kind.resource.plural, selector: "".into() };
     if scopes.contains(&scope) { vec![all] } else { Vec::new() }
@@ -165,11 +157,11 @@ impl ApiType for ApiResource {
 }
 
 /// The fields that a View keeps of the objects of a kind, by name.
-pub trait Table: Any + Debug + Default + Send + Sync {
+pub(crate) trait Table: Debug + Default {
     /// The type of the objects.
     type Object: ApiObject;
     /// The fields that are kept of one object.
-    type Row: Send + 'static;
+    type Row: Debug;
     /// The kind of the objects.
     const KIND: &'static Kind;
     /// The value of the label `kind` in metrics; `None`: metrics do not count the table.
@@ -199,8 +191,8 @@ pub trait Table: Any + Debug + Default + Send + Sync {
     /// The number of objects in the table.
     fn count(&self) -> usize;
 
-    /// Whether the table has this row for the name already, or no row if there is none, except for
-    /// the version of the object: then nothing that depends on the table has changed.
+    /// Returns true if the table has this row for the name already, or no row if there is none, except
+    /// for the version of the object: then nothing that depends on the table has changed.
     fn shows(&self, name: &Name, row: Option<&Self::Row>) -> bool;
 
     /// The version of an object in the table, if known.
@@ -208,141 +200,14 @@ pub trait Table: Any + Debug + Default + Send + Sync {
         None
     }
 
-    /// The value of an object's label. `None`: the table does not know the label; `Some(None)`: the
-    /// object does not have it.
-    fn label(&self, _name: &Name, _key: &str) -> Option<Option<&str>> {
-        None
-    }
-}
-
-/// A row of any table.
-type Row = Box<dyn Any + Send>;
-
-/// A type that implements [`Table`], as a value.
-#[derive(Clone, Copy, Debug)]
-pub struct TableType {
-    kind: &'static Kind,
-    id: fn() -> TypeId,
-    object: fn() -> TypeId,
-    make: fn() -> Box<dyn AnyTable>,
-    watches: fn(Scope) -> Vec<Watch>,
-    decode: fn(Value) -> Result<Decoded, serde_json::Error>,
-    read: fn(&dyn Any, Scope) -> Option<Row>,
-    unreadable: fn(&ObjectMeta, &str) -> Option<Row>,
-}
-
-/// An object with its name.
-struct Decoded {
-    name: Option<Name>,
-    identity: Identity,
-    object: Box<dyn Any>,
-}
-
-impl TableType {
-    /// The value for `T`.
-    #[must_use]
-    pub const fn of<T: Table>() -> Self {
-        Self {
-            kind: T::KIND,
-            id: TypeId::of::<T>,
-            object: TypeId::of::<T::Object>,
-            make: || Box::new(T::default()),
-            watches: T::watches,
-            decode: |document| {
-                let object: T::Object = serde_json::from_value(document)?;
-                let (name, identity) = (T::KIND.name(object.meta()), object.meta().into());
-                Ok(Decoded { name, identity, object: Box::new(object) })
-            },
-            read: |object, scope| {
-                let row = T::read(object.downcast_ref()?, scope)?;
-                Some(Box::new(row))
-            },
-            unreadable: |metadata, problem| {
-                let row = T::unreadable(metadata, problem)?;
-                Some(Box::new(row))
-            },
+    /// Replaces the row of a name, or removes it. Returns true if the table then shows something else than
+    /// another version of the object.
+    fn replace(&mut self, name: &Name, row: Option<Self::Row>) -> bool {
+        let has_changed = !self.shows(name, row.as_ref());
+        self.forget(name);
+        if let Some(row) = row {
+            self.put(name.clone(), row);
         }
-    }
-
-    /// The kind of the table's objects.
-    #[must_use]
-    pub fn kind(&self) -> &'static Kind {
-        self.kind
-    }
-
-    /// The watches that feed the table.
-    #[must_use]
-    pub fn watches(&self, scope: Scope) -> Vec<Watch> {
-        (self.watches)(scope)
-    }
-
-    /// Whether this watch feeds the table.
-    #[must_use]
-    pub fn is_fed_by(&self, kind: &Kind, store: &str, scope: Scope) -> bool {
-        self.kind.resource == kind.resource
-            && self.watches(scope).iter().any(|watch| watch.store == store)
-    }
-
-    pub(super) fn id(&self) -> TypeId {
-        (self.id)()
-    }
-
-    pub(super) fn make(&self) -> Box<dyn AnyTable> {
-        (self.make)()
-    }
-}
-
-/// A table of a View, without its type.
-pub(super) trait AnyTable: Any + Debug + Send + Sync {
-    fn kind(&self) -> &'static Kind;
-    fn put(&mut self, name: Name, row: Box<dyn Any>);
-    fn forget(&mut self, name: &Name);
-    fn shows(&self, name: &Name, row: Option<&dyn Any>) -> bool;
-    fn counted(&self) -> Option<(&'static str, usize)>;
-    fn version(&self, name: &Name) -> Option<&Identity>;
-    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>>;
-    #[cfg(test)]
-    fn count(&self) -> usize;
-}
-
-impl<T: Table> AnyTable for T {
-    fn kind(&self) -> &'static Kind {
-        T::KIND
-    }
-
-    fn put(&mut self, name: Name, row: Box<dyn Any>) {
-        // The row always has the type of the table that read it.
-        if let Ok(row) = row.downcast() {
-            Table::put(self, name, *row);
-        }
-    }
-
-    fn forget(&mut self, name: &Name) {
-        Table::forget(self, name);
-    }
-
-    fn shows(&self, name: &Name, row: Option<&dyn Any>) -> bool {
-        match row.map(<dyn Any>::downcast_ref) {
-            Some(None) => false,
-            Some(Some(row)) => Table::shows(self, name, Some(row)),
-            None => Table::shows(self, name, None),
-        }
-    }
-
-    fn counted(&self) -> Option<(&'static str, usize)> {
-        T::COUNTED_AS.map(|counted| (counted, Table::count(self)))
-    }
-
-    fn version(&self, name: &Name) -> Option<&Identity> {
-        Table::version(self, name)
-    }
-
-    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
-        Table::label(self, name, key)
-    }
-
-    #[cfg(test)]
-    fn count(&self) -> usize {
-        Table::count(self)
+        has_changed
     }
 }

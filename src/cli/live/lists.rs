@@ -19,13 +19,13 @@ use super::access::Connection;
 use crate::cluster::is_held;
 use crate::controller::lease;
 use stowplan_core::kubernetes::{OTHER_DENIAL, is_missing_right};
-use stowplan_core::systems::TABLES;
 use stowplan_core::systems::check::autoscaler::COMPONENTS;
 use stowplan_core::systems::check::cluster::FAILED_CREATE;
 use stowplan_core::systems::check::warnings::CONTROLLER;
+use stowplan_core::systems::{Object, TABLES, TableType, View};
 use stowplan_core::view::resource::{NODE, POD};
 use stowplan_core::view::table::{Definition, Watch};
-use stowplan_core::view::{Kind, Object, Scope, TableType, View};
+use stowplan_core::view::{Kind, Scope};
 
 /// The number of objects in one page of a list, as for kubectl.
 const PAGE: u32 = 500;
@@ -175,7 +175,7 @@ impl Lists {
         };
         self.known.insert(kind.resource.kind.to_owned());
         for document in documents {
-            let object = Object::from_document(TABLES, document.clone(), scope);
+            let object = Object::from_document(document.clone(), scope);
             let object = object.map_err(|problem| Unlisted::invalid(kind, problem))?;
             object.into_iter().for_each(|object| view.apply(object));
             keep(document);

@@ -23,10 +23,10 @@ use stowplan_core::systems::policy::Policy;
 use stowplan_core::systems::preview::{
     Completion, Decided, Given, Preview, PreviewedKind, Verdict,
 };
-use stowplan_core::systems::{self, DIAGNOSTICS};
+use stowplan_core::systems::{self, DIAGNOSTICS, View};
 use stowplan_core::text::quoted;
+use stowplan_core::view::Name;
 use stowplan_core::view::resource::{NODE, POD, Resource};
-use stowplan_core::view::{Name, View};
 
 /// The problem of an object without a name.
 const NAMELESS: &str = "has neither metadata.name nor metadata.generateName";

@@ -10,6 +10,7 @@ use crate::controller::fake::{Api, Reply};
 use crate::server::admin::Health;
 use crate::server::admin::status::PolicyStatus;
 use crate::telemetry::Metrics;
+use stowplan_core::systems::View;
 
 /// An API server of empty lists, and of watches without an event. It does not answer requests for
 /// this path.
@@ -79,7 +80,7 @@ async fn a_watch_that_hears_nothing_makes_the_controller_unready() {
 
 #[tokio::test]
 async fn a_planner_that_panics_is_reported() {
-    let cluster = Cluster::fixed(stowplan_core::systems::view(), Arc::default());
+    let cluster = Cluster::fixed(View::default(), Arc::default());
     let stop = CancellationToken::new();
     let panics = async { panic!("expected in the test's output") };
     let ended = run_beside(&cluster, &stop, panics).await.unwrap_err();

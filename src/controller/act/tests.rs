@@ -15,6 +15,7 @@ use crate::controller::events::Events;
 use crate::controller::fake::{Api as FakeApi, Call, Reply, node};
 use crate::controller::lease::{Leadership, WRITE_TIMEOUT};
 use crate::telemetry::Metrics;
+use stowplan_core::systems::View;
 use stowplan_core::systems::plan::{
     Confirmation, Content, Creation, Event, IfTaken, Listed, Refusal,
 };
@@ -60,7 +61,7 @@ struct Bench {
 }
 
 fn bench(mut answer: impl FnMut(&Call) -> Reply + Send + 'static) -> Bench {
-    let mut view = stowplan_core::systems::view();
+    let mut view = View::default();
     for number in 0..30 {
         let node = node(&format!("n{number}"), 1, &json!({}));
         view.apply(stowplan_core::systems::written(&NODE, node.to_string().as_bytes()).unwrap());

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use stowplan_core::admission::{Decision, ParseError};
 use stowplan_core::placement::reason::Reason;
+use stowplan_core::systems::View;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
 
 use crate::pods::{decide_bytes, decide_pod, view_of};
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use stowplan_core::systems;
+use stowplan_core::systems::View;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
 
 use super::input::pointers;
 use crate::pods::{decide_pod, keeps, patch_of, patched, view_of};

@@ -7,8 +7,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
+use stowplan_core::systems::View;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
 
 use super::pod::{HOSTNAME, REQUIRED};
 use crate::pods::view_of;

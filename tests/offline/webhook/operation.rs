@@ -13,8 +13,8 @@ use stowplan::testing::server::{self, Stop};
 use stowplan::testing::telemetry::Metrics;
 use stowplan::testing::tls::{Certificate, Change};
 use stowplan_core::admission::{Decision, ParseError, Review, decide};
+use stowplan_core::systems::View;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::view::View;
 
 use super::client::{Connection, config, good_review, must_serve, pod, post, waiting_request};
 use super::process::{Authority, NAME, Start, Webhook};

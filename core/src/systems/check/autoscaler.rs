@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::kubernetes::gates;
-use crate::view::{Name, Node, View};
+use crate::systems::View;
+use crate::view::{Name, Node};
 
 /// The components of autoscalers, as their events name them.
 pub const COMPONENTS: [&str; 2] = ["cluster-autoscaler", "karpenter"];

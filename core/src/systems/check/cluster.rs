@@ -9,8 +9,9 @@ use super::autoscaler::{Autoscalers, time};
 use super::warnings::Warnings;
 use crate::kubernetes::{is_finished, node_name};
 use crate::systems;
+use crate::systems::View;
 use crate::systems::fit::{self, Candidate, Check, Obstacle, Question};
-use crate::view::{Name, Resources, Scope, View};
+use crate::view::{Name, Resources, Scope};
 
 /// A cluster as it was at one moment.
 #[derive(Debug, Default)]

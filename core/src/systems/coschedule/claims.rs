@@ -13,13 +13,13 @@ use super::{NAME, keys};
 use crate::placement::claim::Claim;
 use crate::placement::intent::{Change, Intent};
 use crate::placement::reason::Warning;
-use crate::systems::Outcome;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::storage::StorageClass;
 use crate::systems::coschedule::policy::{ControllerAbsent, CoscheduleMode, Volumes};
 use crate::systems::coschedule::resources::STORAGE_CLASS;
 use crate::systems::policy::Policy;
-use crate::view::{Key, Name, Owner, View};
+use crate::systems::{Outcome, View};
+use crate::view::{Key, Name, Owner};
 
 /// Decides the changes to a claim.
 pub(super) fn request(claim: &Claim<'_>, view: &View, policy: &Policy) -> Outcome {

@@ -2,13 +2,14 @@
 
 use super::keys;
 use super::record::Record;
+use crate::systems::View;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
 use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::resources::PIPELINE_RUN;
-use crate::view::{Key, Name, View};
+use crate::view::{Key, Name};
 
 /// The most levels of pipelines in pipelines that are followed.
 const MAX_DEPTH: usize = 16;

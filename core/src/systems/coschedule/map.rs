@@ -7,10 +7,11 @@ use super::kinds::member::Member as Row;
 use super::kinds::placeholder::{FIRST, Placeholder};
 use super::resources::PIPELINE_RUN;
 use super::{family, keys};
+use crate::systems::View;
 use crate::systems::check::Context;
 use crate::systems::map::{Group, Member, Part};
+use crate::view::Name;
 use crate::view::resource::STATEFUL_SET;
-use crate::view::{Name, View};
 
 /// The kind of a group that pods name by an annotation.
 const GROUP: &str = "Group";

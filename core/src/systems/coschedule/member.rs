@@ -14,12 +14,12 @@ use crate::placement::intent::{Change, Intent};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Warning, shorten};
 use crate::placement::record;
-use crate::systems::Outcome;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::policy::Volumes;
 use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::policy::Policy;
-use crate::view::{Key, Name, Owner, View};
+use crate::systems::{Outcome, View};
+use crate::view::{Key, Name, Owner};
 use crate::wire::TextMap;
 
 /// Decides the changes to a pod.

@@ -2,11 +2,12 @@
 
 use super::{family, keys};
 use crate::placement::reason::{Finding, Reason, quoted};
+use crate::systems::View;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::{PipelineRun, PipelineSource};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::policy::Policy;
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// The modes by their names in TEP-0135.
 pub(crate) const MODES: [(&str, CoscheduleMode); 4] = [

@@ -4,13 +4,14 @@ use super::groups::{self, Groups};
 use super::mode::BadMode;
 use super::{family, keys};
 use crate::placement::object::{Metadata, OwnerReference};
+use crate::systems::View;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::kinds::tekton;
 use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use crate::systems::policy::Policy;
-use crate::view::{Key, Name, Owner, View};
+use crate::view::{Key, Name, Owner};
 use crate::wire::Text;
 
 /// The relation of a TaskRun's pods to a run.

@@ -14,13 +14,13 @@ use serde_json::{Map, Value, json};
 use super::groups::{self, Group, Groups, Leader};
 use super::{keys, mode, reconcile};
 use crate::systems;
+use crate::systems::View;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::resources::{CLAIM, PIPELINE_RUN, TASK_RUN};
 use crate::systems::policy::Policy;
 use crate::systems::preview::{Decide, Decided, Given, Preview, PreviewedKind, Verdict};
-use crate::view::View;
 use crate::view::resource::POD;
 use tekton::PipelineTask;
 

@@ -2,9 +2,10 @@
 
 use std::borrow::Borrow;
 
+use crate::systems::View;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::fit::{Volume, Volumes};
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// The volumes of these claims that not every node can mount. A claim without a volume is left out: its
 /// volume is created where the pod is.

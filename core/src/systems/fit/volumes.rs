@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use super::Candidate;
 use crate::placement::intent::AnyOf;
-use crate::view::{View, selector};
+use crate::systems::View;
+use crate::view::selector;
 
 /// A volume that not every node can mount.
 #[derive(Clone, Debug)]

@@ -12,11 +12,12 @@ use super::kinds::topology::Topology;
 use super::machines::{build, check_node, find_unusable};
 use super::policy::{Katalyst, KatalystMode};
 use super::selector::Selector;
+use crate::systems::View;
 use crate::systems::check::words::counted;
 use crate::systems::fit::SCHEDULER_BESIDE;
 use crate::systems::policy::Policy;
 use crate::systems::preview::{Explained, Explanation};
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// The most nodes that are shown to people.
 const SHOWN: usize = 16;

@@ -4,11 +4,12 @@ pub(crate) mod node;
 pub(crate) mod pod;
 pub(crate) mod topology;
 
+use crate::systems::View;
 use crate::view::table::Table as _;
-use crate::view::{Name, Node, View};
-use node::{NodeInFull, NodesInFull, NumaNodes};
-use pod::{NumaPod, NumaPods};
-use topology::{Topologies, Topology};
+use crate::view::{Name, Node};
+use node::NodeInFull;
+use pod::NumaPod;
+use topology::Topology;
 
 /// The queries of NUMA affinity to a View.
 pub(crate) trait NumaView {
@@ -33,31 +34,29 @@ pub(crate) trait NumaView {
 
 impl NumaView for View {
     fn has_numa_nodes(&self) -> bool {
-        self.table::<NumaNodes>().is_some_and(|nodes| nodes.count() > 0)
+        self.numa_nodes.count() > 0
     }
 
     fn node_in_full(&self, node: &str) -> Option<&Node> {
-        let in_full = self.table::<NodesInFull>();
-        let in_full = in_full.and_then(|table| table.get(&Name::cluster_wide(node)));
+        let in_full = self.nodes_in_full.get(&Name::cluster_wide(node));
         in_full.map(|NodeInFull(node)| node).or_else(|| self.node(node))
     }
 
     fn topology(&self, node: &str) -> Option<&Topology> {
-        self.table::<Topologies>()?.get(&Name::cluster_wide(node))
+        self.topologies.get(&Name::cluster_wide(node))
     }
 
     fn topologies(&self) -> Vec<(&Name, &Topology)> {
-        let mut reports: Vec<_> =
-            self.table::<Topologies>().into_iter().flat_map(|table| table.iter()).collect();
+        let mut reports: Vec<_> = self.topologies.iter().collect();
         reports.sort_unstable_by_key(|(name, _)| *name);
         reports
     }
 
     fn numa_pod(&self, name: &Name) -> Option<&NumaPod> {
-        self.table::<NumaPods>()?.get(name)
+        self.numa_pods.get(name)
     }
 
     fn numa_pods(&self) -> impl Iterator<Item = (&Name, &NumaPod)> {
-        self.table::<NumaPods>().into_iter().flat_map(|table| table.iter())
+        self.numa_pods.iter()
     }
 }

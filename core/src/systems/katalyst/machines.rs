@@ -13,8 +13,9 @@ use super::kinds::NumaView as _;
 use super::kinds::pod::NumaPod;
 use super::kinds::topology::{Consumer, Topology};
 use super::policy::Katalyst;
+use crate::systems::View;
 use crate::systems::fit::{self, CHOICE, Candidate, PodNeeds, Question, SCHEDULER_BESIDE};
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// Finds the reason why no pod with a NUMA affinity may be placed on a node, for people; `None`: it may.
 pub(super) fn find_unusable(report: &Topology, policy: &Katalyst) -> Option<&'static str> {

@@ -17,9 +17,8 @@ use crate::placement::intent::{Change, Intent, Mates, on_labels};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::placement::record;
-use crate::systems::Outcome;
 use crate::systems::policy::Policy;
-use crate::view::View;
+use crate::systems::{Outcome, View};
 
 /// Decides about a pod with one of the annotations.
 pub(super) fn request(pod: &Pod<'_>, view: &View, policy: &Policy) -> Outcome {

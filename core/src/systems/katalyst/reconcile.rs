@@ -10,9 +10,9 @@ mod tests;
 
 use k8s_openapi::jiff::Timestamp;
 
+use crate::systems::View;
 use crate::systems::plan::Plan;
 use crate::systems::policy::Policy;
-use crate::view::View;
 
 /// The reasons of events, stable words.
 mod reason {

@@ -11,9 +11,10 @@ use super::kinds::pod::MpiPod;
 use super::kinds::workload::Workload;
 use super::policy::Mpi;
 use super::request::{Implementation, Role};
+use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::view::resource::STATEFUL_SET;
-use crate::view::{Name, Resource, View};
+use crate::view::{Name, Resource};
 
 /// A cluster, derived from a View.
 #[derive(Debug)]

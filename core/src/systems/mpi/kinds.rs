@@ -7,14 +7,13 @@ pub(crate) mod workload;
 
 use std::collections::BTreeSet;
 
+use crate::systems::View;
+use crate::view::Name;
 use crate::view::index::Sets;
 use crate::view::rows::{GroupedRow, Rows, TableRow};
-use crate::view::{Name, View};
 use pod::MpiPod;
-use service::{
-    ClusterConfigMap, ClusterConfigMaps, ClusterService, ClusterServices, EndpointSlices, Endpoints,
-};
-use workload::{MpiJob, MpiSet, Workload};
+use service::{ClusterConfigMap, ClusterService, Endpoints};
+use workload::Workload;
 
 /// The queries of MPI clusters to a View. A cluster is a name in a namespace.
 pub(crate) trait MpiView {
@@ -38,34 +37,31 @@ pub(crate) trait MpiView {
 }
 
 /// The clusters of the rows of a table.
-fn clusters_of<R>(view: &View) -> impl Iterator<Item = Name>
+fn clusters_of<R>(rows: &Rows<R>) -> impl Iterator<Item = Name>
 where
     R: GroupedRow<Key = Name> + TableRow<Index = Sets<Name>>,
 {
-    let table = view.table::<Rows<R>>();
-    table.into_iter().flat_map(|table| table.index().keys()).cloned()
+    rows.index().keys().cloned()
 }
 
 /// The rows of a cluster, sorted by name.
-fn rows_of<'v, R>(view: &'v View, cluster: &Name) -> impl Iterator<Item = (&'v Name, &'v R)>
+fn rows_of<'v, R>(rows: &'v Rows<R>, cluster: &Name) -> impl Iterator<Item = (&'v Name, &'v R)>
 where
     R: GroupedRow<Key = Name> + TableRow<Index = Sets<Name>>,
 {
-    view.table::<Rows<R>>()
-        .into_iter()
-        .flat_map(|table| table.index().get(cluster).filter_map(|name| table.get_key_value(name)))
+    rows.index().get(cluster).filter_map(|name| rows.get_key_value(name))
 }
 
 impl MpiView for View {
     fn mpi_clusters(&self) -> BTreeSet<Name> {
-        let of_workloads = clusters_of::<MpiJob>(self).chain(clusters_of::<MpiSet>(self));
-        of_workloads.chain(clusters_of::<MpiPod>(self)).collect()
+        let of_workloads = clusters_of(&self.mpi_jobs).chain(clusters_of(&self.mpi_sets));
+        of_workloads.chain(clusters_of(&self.mpi_pods)).collect()
     }
 
     fn workloads_of_cluster(&self, cluster: &Name) -> Vec<(&Name, &Workload)> {
-        let jobs = rows_of::<MpiJob>(self, cluster).map(|(name, job)| (name, &job.0));
-        let sets = rows_of::<MpiSet>(self, cluster).map(|(name, set)| (name, &set.0));
-        let pods = rows_of::<MpiPod>(self, cluster);
+        let jobs = rows_of(&self.mpi_jobs, cluster).map(|(name, job)| (name, &job.0));
+        let sets = rows_of(&self.mpi_sets, cluster).map(|(name, set)| (name, &set.0));
+        let pods = rows_of(&self.mpi_pods, cluster);
         let alone = pods.filter_map(|(name, pod)| Some((name, pod.alone.as_deref()?)));
         let mut workloads: Vec<_> = jobs.chain(sets).chain(alone).collect();
         workloads.sort_unstable_by_key(|(name, of)| (of.resource.kind, *name));
@@ -73,20 +69,20 @@ impl MpiView for View {
     }
 
     fn pods_of_cluster(&self, cluster: &Name) -> Vec<(&Name, &MpiPod)> {
-        rows_of(self, cluster).collect()
+        rows_of(&self.mpi_pods, cluster).collect()
     }
 
     fn cluster_service(&self, name: &Name) -> Option<&ClusterService> {
-        self.table::<ClusterServices>()?.get(name)
+        self.cluster_services.get(name)
     }
 
     fn cluster_config_map(&self, name: &Name) -> Option<&ClusterConfigMap> {
-        self.table::<ClusterConfigMaps>()?.get(name)
+        self.cluster_config_maps.get(name)
     }
 
     fn hostnames_of_service(&self, service: &Name) -> BTreeSet<&str> {
-        let Some(table) = self.table::<EndpointSlices>() else { return BTreeSet::new() };
-        let slices = table.index().get(service).filter_map(|name| table.get(name));
+        let slices = &self.endpoint_slices;
+        let slices = slices.index().get(service).filter_map(|name| slices.get(name));
         slices.flat_map(|Endpoints { hostnames, .. }| hostnames).map(AsRef::as_ref).collect()
     }
 }

@@ -15,9 +15,9 @@ use crate::placement::intent::{Change, ContainerChange, Intent};
 use crate::placement::object::Metadata;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
-use crate::systems::Outcome;
 use crate::systems::policy::Policy;
-use crate::view::{ControllerState, View};
+use crate::systems::{Outcome, View};
+use crate::view::ControllerState;
 use crate::wire::{Text, TextMap};
 
 /// The amounts that the QoS class of a pod depends on.

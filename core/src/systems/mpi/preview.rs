@@ -10,11 +10,12 @@ use super::config::HOSTFILE;
 use super::keys::ROLE;
 use super::kinds::MpiView as _;
 use super::reconcile;
+use crate::systems::View;
 use crate::systems::check::words::counted;
 use crate::systems::plan::{Confirmation, Write};
 use crate::systems::policy::Policy;
 use crate::systems::preview::Whole;
-use crate::view::{Name, Resource, View};
+use crate::view::{Name, Resource};
 
 /// The most lines of a hostfile that are shown.
 const SHOWN: usize = 12;

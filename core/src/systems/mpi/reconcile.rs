@@ -31,12 +31,13 @@ use super::kinds::MpiView as _;
 use super::kinds::workload::Workload;
 use super::member::is_allowed;
 use super::request::Role;
+use crate::systems::View;
 use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
+use crate::view::Name;
 use crate::view::resource::POD;
 use crate::view::resource::STATEFUL_SET;
-use crate::view::{Name, View};
 
 /// The reasons of events about states.
 const LASTING: &[&str] = &[

@@ -9,16 +9,14 @@
 //! Pods that are created at the same moment do not see each other; `check` then explains why one of
 //! them waits.
 
-use super::kinds::companions::Companions;
 use crate::placement::intent::{Change, Enforcement, Intent, Operator, Selector};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason};
+use crate::systems::View;
 use crate::systems::is_shared_by_node_mates;
-use crate::view::View;
 
 /// Finds a pod that contradicts what `intents` require of a new pod.
 pub(crate) fn find_contradictions(pod: &Pod<'_>, intents: &[Intent], view: &View) -> Vec<Finding> {
-    let Some(companions) = view.table::<Companions>() else { return Vec::new() };
     let apart: Vec<(&Intent, &Selector)> = intents.iter().filter_map(required_apart).collect();
     let label = |key: &str| {
         let set = intents.iter().find_map(|intent| match &intent.change {
@@ -31,7 +29,7 @@ pub(crate) fn find_contradictions(pod: &Pod<'_>, intents: &[Intent], view: &View
     let mut findings = Vec::new();
     for (together, key, value) in intents.iter().filter_map(|intent| binds(intent, intents)) {
         let near: Vec<&Selector> = selectors(together, intents).collect();
-        let mates = companions.of_group(pod.namespace, (key, value), apart.is_empty());
+        let mates = view.companions.of_group(pod.namespace, (key, value), apart.is_empty());
         for (name, mate) in mates.filter(|(name, _)| Some(&*name.name) != own_name) {
             // A pod of another job may have the same token.
             if !near.iter().all(|selector| matches(selector, |key| mate.label(key))) {

@@ -3,10 +3,11 @@
 
 use crate::api::condition::{ACCEPTED, Condition, Status, find};
 use crate::placement::reason::{Finding, Reason};
+use crate::systems::View;
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::host_pool::{HostPool, to_usize};
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// Checks whether the policy allows pools in a namespace.
 ///

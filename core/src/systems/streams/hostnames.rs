@@ -4,8 +4,8 @@
 //! only that label would make it buy nodes that are no members. It leaves the hostname out.
 
 use super::kinds::host_pool::{HostPool, to_usize};
+use crate::systems::View;
 use crate::systems::streams::api::host_pool::{Member, MemberState};
-use crate::view::View;
 
 /// The most members that pods name by their hostnames. Pods of larger pools require only the label.
 const MOST: usize = 64;

@@ -27,13 +27,14 @@ use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::placement::record;
 use crate::policy;
+use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::systems::preview::ASSUMED_UID;
 use crate::systems::streams::api::streams_job::Enforcement;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::Location;
 use crate::systems::streams::resources::STREAMS_JOB;
-use crate::view::{Key, Name, View};
+use crate::view::{Key, Name};
 use member::Member;
 
 /// The StreamsJob that a pod refers to.

@@ -10,13 +10,14 @@ pub mod streams_pod;
 
 use std::collections::BTreeSet;
 
+use crate::systems::View;
 use crate::systems::check::words::{nodes, some};
-use crate::view::{Name, View};
-use host_pool::{HostPool, HostPools};
-use node_marks::{Marks, NodeMarks, has_tags, one_of_tags, only_tag};
-use scaling::{ScalingPod, ScalingPods, ScalingSet, ScalingSets};
-use streams_job::{StreamsJob, StreamsJobs};
-use streams_pod::{PodDetails, StreamsPods};
+use crate::view::Name;
+use host_pool::HostPool;
+use node_marks::{Marks, has_tags, one_of_tags, only_tag};
+use scaling::{ScalingPod, ScalingSet};
+use streams_job::StreamsJob;
+use streams_pod::PodDetails;
 
 /// A function that formats a tag as nodes are indexed by it.
 type Form = fn(&str) -> Box<str>;
@@ -56,43 +57,42 @@ pub(crate) fn in_other_form(view: &View, tags: &[Box<str>]) -> String {
 impl View {
     /// A HostPool, if the View has it.
     pub(super) fn host_pool(&self, name: &Name) -> Option<&HostPool> {
-        self.table::<HostPools>()?.get(name)
+        self.host_pools.get(name)
     }
 
     pub(super) fn host_pools(&self) -> impl Iterator<Item = (&Name, &HostPool)> {
-        self.table::<HostPools>().into_iter().flat_map(HostPools::iter)
+        self.host_pools.iter()
     }
 
     /// A StreamsJob, if the View has it.
     pub(super) fn streams_job(&self, name: &Name) -> Option<&StreamsJob> {
-        self.table::<StreamsJobs>()?.get(name)
+        self.streams_jobs.get(name)
     }
 
     pub(super) fn streams_jobs(&self) -> impl Iterator<Item = (&Name, &StreamsJob)> {
-        self.table::<StreamsJobs>().into_iter().flat_map(StreamsJobs::iter)
+        self.streams_jobs.iter()
     }
 
     /// The Streams pods whose details are kept: all of them in the controller's View, none
     /// elsewhere.
     pub(super) fn pods(&self) -> impl Iterator<Item = (&Name, &PodDetails)> {
-        self.table::<StreamsPods>().into_iter().flat_map(StreamsPods::iter)
+        self.streams_pods.iter()
     }
 
     /// The StatefulSets of scaling pods. Only in the controller's View.
     pub(super) fn scaling_sets(&self) -> impl Iterator<Item = (&Name, &ScalingSet)> {
-        self.table::<ScalingSets>().into_iter().flat_map(ScalingSets::iter)
+        self.scaling_sets.iter()
     }
 
     /// The pods of such a StatefulSet, sorted by name.
     pub(super) fn scaling_pods(&self, set: &Name) -> impl Iterator<Item = (&Name, &ScalingPod)> {
-        self.table::<ScalingPods>().into_iter().flat_map(move |table| {
-            table.index().get(set).filter_map(|name| table.get_key_value(name))
-        })
+        let names = self.scaling_pods.index().get(set);
+        names.filter_map(|name| self.scaling_pods.get_key_value(name))
     }
 
     /// The bound Streams pods that have not ended: the name, the job, and the node.
     pub(super) fn running_pods(&self) -> impl Iterator<Item = (&Name, Option<&str>, &str)> {
-        self.table::<StreamsPods>().into_iter().flat_map(StreamsPods::running)
+        self.streams_pods.running()
     }
 
     /// The nodes that run pods of a colocation group: pods with this label (key and value) and, if
@@ -103,8 +103,7 @@ impl View {
         label: (&str, &str),
         job: Option<&str>,
     ) -> BTreeSet<&str> {
-        let pods = self.table::<StreamsPods>();
-        pods.map(|pods| pods.nodes_of_group(namespace, label, job)).unwrap_or_default()
+        self.streams_pods.nodes_of_group(namespace, label, job)
     }
 
     /// The number of nodes that have all of these tags (see [`node_marks::tag_keys`]). Without tags, the
@@ -113,40 +112,38 @@ impl View {
         if tags.is_empty() {
             return self.node_count();
         }
-        self.table::<NodeMarks>().map_or(0, |marks| marks.with_tags(tags))
+        self.node_marks.with_tags(tags)
     }
 
     /// The hashes of the exclusive pools whose taints the nodes with all of these tags have; `None` stands
     /// for nodes without such a taint. Empty if no node has the tags, of which there must be at least one.
     pub(super) fn exclusive_pools_of_tagged(&self, tags: &[Box<str>]) -> BTreeSet<Option<&str>> {
-        let marks = self.table::<NodeMarks>().into_iter();
-        marks.flat_map(|marks| marks.exclusive_pools_of_tagged(tags)).collect()
+        self.node_marks.exclusive_pools_of_tagged(tags).collect()
     }
 
     /// The tags of a node (see [`node_marks::tag_keys`]).
     pub(super) fn node_tags(&self, node: &str) -> &[Box<str>] {
-        let marks = self.table::<NodeMarks>().and_then(|marks| marks.get(node));
-        marks.map_or(&[], |marks| &marks.tags)
+        self.node_marks.get(node).map_or(&[], |marks| &marks.tags)
     }
 
     /// The hash of the exclusive pool whose taint a node has.
     pub(super) fn exclusive_pool(&self, node: &str) -> Option<&str> {
-        self.table::<NodeMarks>()?.exclusive_pool(node)
+        self.node_marks.exclusive_pool(node)
     }
 
     /// The marks of a node; `None` if it has none.
     pub(super) fn node_marks(&self, node: &str) -> Option<&Marks> {
-        self.table::<NodeMarks>()?.get(node)
+        self.node_marks.get(node)
     }
 
     /// Returns true if any node lacks the label `kubernetes.io/hostname`.
     pub(super) fn has_nameless_node(&self) -> bool {
-        self.table::<NodeMarks>().is_some_and(NodeMarks::has_nameless)
+        self.node_marks.has_nameless()
     }
 
     /// The label `kubernetes.io/hostname` of a node; `None` if there is no such node, or no label.
     pub(super) fn hostname<'v>(&'v self, node: &'v str) -> Option<&'v str> {
         self.node(node)?;
-        self.table::<NodeMarks>()?.hostname(node)
+        self.node_marks.hostname(node)
     }
 }

@@ -6,7 +6,8 @@ use std::fmt;
 use super::kinds::host_pool::{Form, HostPool};
 use super::kinds::node_marks::{has_tags, tag_keys};
 use super::resolve::find_node;
-use crate::view::{Name, View};
+use crate::systems::View;
+use crate::view::Name;
 
 /// Returns the nodes that a pool of this form may have: those that it lists, those with its tags, or all.
 pub(crate) fn nodes_of<'v>(form: &'v Form, view: &'v View) -> Vec<&'v str> {

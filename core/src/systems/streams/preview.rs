@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::condition::{READY, Status, find};
+use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::systems::preview::{
     ASSUMED_UID, Decide, Decided, Given, Preview, PreviewedKind, Verdict,
@@ -12,7 +13,7 @@ use crate::systems::streams::api::streams_job::ReservedNode;
 use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// The kinds of objects that the Streams constraints preview.
 pub(super) const KINDS: &[PreviewedKind] = &[

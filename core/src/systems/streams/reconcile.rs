@@ -15,9 +15,10 @@ use serde_json::{Value, json};
 
 use super::kinds::streams_pod::{PendingPod, PodDetails};
 use crate::api;
+use crate::systems::View;
 use crate::systems::plan::Plan;
 use crate::systems::policy::Policy;
-use crate::view::{Identity, Name, Resource, View};
+use crate::view::{Identity, Name, Resource};
 
 /// Plans the changes that are due at `now`.
 #[must_use]

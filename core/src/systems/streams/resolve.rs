@@ -20,9 +20,9 @@ use crate::placement::pod::Pod;
 use crate::placement::reason::{Reason, quoted};
 use crate::placement::toleration::tolerates;
 use crate::policy;
+use crate::systems::View;
 use crate::systems::streams::kinds::host_pool::Host;
 use crate::systems::streams::kinds::streams_job::closure::Location;
-use crate::view::View;
 
 /// The result of looking up a host.
 #[derive(Debug)]

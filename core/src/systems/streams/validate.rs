@@ -9,6 +9,7 @@ use super::job::sites::Sites;
 use super::policy::Unmet;
 use super::resolve::{find_node, format_twice};
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
+use crate::systems::View;
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
 use crate::systems::streams::api;
@@ -18,7 +19,7 @@ use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{self, Closure, Location};
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
 use crate::systems::validation::{Incoming, Validation, Verdict};
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// The kinds that are validated.
 pub const VALIDATIONS: &[Validation] = &[

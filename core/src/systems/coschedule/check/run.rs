@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::group::CheckedGroup;
 use crate::kubernetes::{is_finished, label, node_name};
+use crate::systems::View;
 use crate::systems::check::words::{SEE_CONTROLLER, of_pod, some};
 use crate::systems::check::{Context, Diagnosis};
 use crate::systems::coschedule::groups::{self, Conflict, Group, Groups, Leader, Who};
@@ -22,7 +23,7 @@ use crate::systems::coschedule::resources::{PIPELINE, PIPELINE_RUN, TASK_RUN};
 use crate::systems::coschedule::{family, keys, mode};
 use crate::systems::exclusion::Exclusion;
 use crate::systems::policy::Policy;
-use crate::view::{Key, Name, Owner, View};
+use crate::view::{Key, Name, Owner};
 
 /// Explains why a run waits. `None`: there is no such run.
 pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {

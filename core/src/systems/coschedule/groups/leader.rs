@@ -16,12 +16,13 @@ use std::fmt;
 use k8s_openapi::jiff::Timestamp;
 
 use super::{Group, Groups};
+use crate::systems::View;
 use crate::systems::coschedule::family::{self, Signs};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// An earlier group with the same claim, whose node another group must share.
 #[derive(Clone, Debug, Eq, PartialEq)]

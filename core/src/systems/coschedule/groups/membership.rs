@@ -1,9 +1,10 @@
 //! Finds the group of its run that a pod belongs to.
 
 use super::{Group, Groups};
+use crate::systems::View;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::policy::CoscheduleMode;
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// The relation of a pod to the groups of its run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -11,11 +11,11 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::systems::View;
 use crate::systems::coschedule::family::root;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::claim_name;
 use crate::systems::test_objects::{controlled_by, view_of};
-use crate::view::View;
 
 const UID: &str = "uid-1";
 

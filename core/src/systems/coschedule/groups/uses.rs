@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use super::GroupClaim;
+use crate::systems::View;
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline::{Pipeline, PipelineTask};
@@ -14,7 +15,7 @@ use crate::systems::coschedule::kinds::pipeline_run::{
 use crate::systems::coschedule::kinds::storage::Access;
 use crate::systems::coschedule::record::Record;
 use crate::systems::coschedule::resources::{CLAIM, PIPELINE};
-use crate::view::{Key, Name, View};
+use crate::view::{Key, Name};
 
 /// A claim of the run, or a workspace whose claim is not known yet.
 #[derive(Default)]

@@ -1,16 +1,15 @@
 //! [`CoscheduleView`]: the queries that decisions make to the tables of coscheduling.
 
-use super::member::{Member, Members};
-use super::mounts::Mounts;
-use super::namespace::NamespaceModes;
-use super::pipeline::{NamedPipeline, Pipelines};
-use super::pipeline_run::{PipelineRun, PipelineRuns};
-use super::placeholder::{FIRST, Placeholder, PlaceholderPod, PlaceholderPods, Placeholders};
-use super::storage::{Claim, Claims, StorageClass, StorageClasses, Volume, Volumes};
-use super::task::{Task, Tasks};
-use super::task_run::{TaskRun, TaskRuns};
+use super::member::Member;
+use super::pipeline::NamedPipeline;
+use super::pipeline_run::PipelineRun;
+use super::placeholder::{FIRST, Placeholder, PlaceholderPod};
+use super::storage::{Claim, StorageClass, Volume};
+use super::task::Task;
+use super::task_run::TaskRun;
+use crate::systems::View;
 use crate::systems::coschedule::resources::TASK_RUN;
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// The queries of coscheduling to a View. An object is found once its watch has delivered it.
 pub(crate) trait CoscheduleView {
@@ -18,13 +17,12 @@ pub(crate) trait CoscheduleView {
     fn view(&self) -> &View;
 
     fn task_run(&self, name: &Name) -> Option<&TaskRun> {
-        self.view().table::<TaskRuns>()?.get(name)
+        self.view().task_runs.get(name)
     }
 
     /// The runs with a TaskRun that Tekton's own affinity assistant places.
     fn assisted_runs(&self) -> impl Iterator<Item = &PipelineRun> {
-        let tables = self.view().table::<TaskRuns>().into_iter();
-        tables.flat_map(|task_runs| task_runs.index().assisted.keys()).filter_map(|of| {
+        self.view().task_runs.index().assisted.keys().filter_map(|of| {
             let (name, run) = self.run_by_uid(&of.name)?;
             (name.namespace == of.namespace).then_some(run)
         })
@@ -32,30 +30,26 @@ pub(crate) trait CoscheduleView {
 
     /// The active TaskRuns that a quota refuses a pod, sorted by name.
     fn refused_task_runs(&self) -> impl Iterator<Item = (&Name, &TaskRun)> {
-        let tables = self.view().table::<TaskRuns>().into_iter();
-        tables.flat_map(|table| {
-            table.index().refused.iter().filter_map(|name| table.get_key_value(name))
-        })
+        let task_runs = &self.view().task_runs;
+        task_runs.index().refused.iter().filter_map(|name| task_runs.get_key_value(name))
     }
 
     /// Returns true if Tekton's own affinity assistant places a TaskRun of the PipelineRun with this UID.
     fn is_assisted(&self, namespace: &str, uid: &str) -> bool {
         let run = Name::new(namespace, uid);
-        let task_runs = self.view().table::<TaskRuns>();
-        task_runs.is_some_and(|table| table.index().assisted.get(&run).next().is_some())
+        self.view().task_runs.index().assisted.get(&run).next().is_some()
     }
 
     /// The TaskRuns of the PipelineRun with this UID, active and ended ones, sorted by name.
     fn task_runs_of_run(&self, namespace: &str, uid: &str) -> impl Iterator<Item = &TaskRun> {
         let run = Name::new(namespace, uid);
-        self.view().table::<TaskRuns>().into_iter().flat_map(move |table| {
-            table.index().by_run.get(&run).filter_map(|name| table.get(name))
-        })
+        let task_runs = &self.view().task_runs;
+        task_runs.index().by_run.get(&run).filter_map(|name| task_runs.get(name))
     }
 
     /// A Task. Not for admission.
     fn task(&self, name: &Name) -> Option<&Task> {
-        self.view().table::<Tasks>()?.get(name)
+        self.view().tasks.get(name)
     }
 
     /// Returns true if the cluster serves Tekton's kinds. True until a watch reports otherwise.
@@ -64,122 +58,105 @@ pub(crate) trait CoscheduleView {
     }
 
     fn pipeline_run(&self, name: &Name) -> Option<&PipelineRun> {
-        self.view().table::<PipelineRuns>()?.get(name)
+        self.view().pipeline_runs.get(name)
     }
 
     /// The PipelineRun with this UID.
     fn run_by_uid(&self, uid: &str) -> Option<(&Name, &PipelineRun)> {
-        self.view().table::<PipelineRuns>()?.with_uid(uid)
+        self.view().pipeline_runs.with_uid(uid)
     }
 
     /// All PipelineRuns, unordered.
     fn pipeline_runs(&self) -> impl Iterator<Item = (&Name, &PipelineRun)> {
-        self.view().table::<PipelineRuns>().into_iter().flat_map(PipelineRuns::iter)
+        self.view().pipeline_runs.iter()
     }
 
     /// The child runs of the PipelineRun with this UID, sorted by name.
     fn runs_below(&self, uid: &str) -> impl Iterator<Item = (&Name, &PipelineRun)> {
-        let runs = self.view().table::<PipelineRuns>().into_iter();
-        runs.flat_map(move |runs| runs.below(uid))
+        self.view().pipeline_runs.below(uid)
     }
 
     fn pipeline(&self, name: &Name) -> Option<&NamedPipeline> {
-        self.view().table::<Pipelines>()?.get(name)
+        self.view().pipelines.get(name)
     }
 
     fn claim(&self, name: &Name) -> Option<&Claim> {
-        self.view().table::<Claims>()?.get(name)
+        self.view().claims.get(name)
     }
 
     /// The claims that the PipelineRun with this UID owns, sorted by name.
     fn claims_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Claim)> {
-        let tables =
-            self.view().table::<PipelineRuns>().zip(self.view().table::<Claims>()).into_iter();
-        tables.flat_map(move |(runs, claims)| {
-            let names = runs.owned(claims.index(), uid);
-            names.filter_map(|name| claims.get_key_value(name))
-        })
+        let claims = &self.view().claims;
+        let names = self.view().pipeline_runs.owned(claims.index(), uid);
+        names.filter_map(|name| claims.get_key_value(name))
     }
 
     fn storage_class(&self, name: &str) -> Option<&StorageClass> {
-        self.view().table::<StorageClasses>()?.get(&Name::cluster_wide(name))
+        self.view().storage_classes.get(&Name::cluster_wide(name))
     }
 
     /// All storage classes, unordered.
     fn storage_classes(&self) -> impl Iterator<Item = (&str, &StorageClass)> {
-        let classes =
-            self.view().table::<StorageClasses>().into_iter().flat_map(StorageClasses::iter);
-        classes.map(|(name, class)| (&*name.name, class))
+        self.view().storage_classes.iter().map(|(name, class)| (&*name.name, class))
     }
 
     fn volume(&self, name: &str) -> Option<&Volume> {
-        self.view().table::<Volumes>()?.get(&Name::cluster_wide(name))
+        self.view().volumes.get(&Name::cluster_wide(name))
     }
 
     fn placeholder(&self, name: &Name) -> Option<&Placeholder> {
-        self.view().table::<Placeholders>()?.get(name)
+        self.view().placeholders.get(name)
     }
 
     /// All placeholders, unordered.
     fn placeholders(&self) -> impl Iterator<Item = (&Name, &Placeholder)> {
-        self.view().table::<Placeholders>().into_iter().flat_map(Placeholders::iter)
+        self.view().placeholders.iter()
     }
 
     /// The placeholders that the PipelineRun with this UID owns, sorted by name.
     fn placeholders_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Placeholder)> {
-        let tables = self
-            .view()
-            .table::<PipelineRuns>()
-            .zip(self.view().table::<Placeholders>())
-            .into_iter();
-        tables.flat_map(move |(runs, of)| {
-            let names = runs.owned(of.index(), uid);
-            names.filter_map(|name| of.get_key_value(name))
-        })
+        let placeholders = &self.view().placeholders;
+        let names = self.view().pipeline_runs.owned(placeholders.index(), uid);
+        names.filter_map(|name| placeholders.get_key_value(name))
     }
 
     /// The pod of the placeholder with this name.
     fn placeholder_pod(&self, placeholder: &Name) -> Option<&PlaceholderPod> {
         let Name { namespace, name } = placeholder;
         let name = Name::new(namespace, &[&**name, FIRST].concat());
-        self.view().table::<PlaceholderPods>()?.get(&name)
+        self.view().placeholder_pods.get(&name)
     }
 
     /// The pods of all placeholders, unordered.
     fn placeholder_pods(&self) -> impl Iterator<Item = (&Name, &PlaceholderPod)> {
-        self.view().table::<PlaceholderPods>().into_iter().flat_map(PlaceholderPods::iter)
+        self.view().placeholder_pods.iter()
     }
 
     /// A pod that is, or may become, a member of a group.
     fn member(&self, name: &Name) -> Option<&Member> {
-        self.view().table::<Members>()?.get(name)
+        self.view().members.get(name)
     }
 
     /// All pods that are, or may become, members of groups, unordered.
     fn members(&self) -> impl Iterator<Item = (&Name, &Member)> {
-        self.view().table::<Members>().into_iter().flat_map(Members::iter)
+        self.view().members.iter()
     }
 
     /// The pods that were admitted for a placeholder, sorted by name.
     fn members_of(&self, placeholder: &Name) -> impl Iterator<Item = (&Name, &Member)> {
-        let members = self.view().table::<Members>().into_iter();
-        members.flat_map(move |members| {
-            let names = members.index().get(placeholder);
-            names.filter_map(|name| members.get_key_value(name))
-        })
+        let members = &self.view().members;
+        members.index().get(placeholder).filter_map(|name| members.get_key_value(name))
     }
 
     /// Returns true if a pod that has not ended mounts a claim, whatever created the pod, and with or without a
     /// node. Always false outside the controller.
     fn is_mounted(&self, claim: &Name) -> bool {
-        self.view()
-            .table::<Mounts>()
-            .is_some_and(|mounts| mounts.index().get(claim).next().is_some())
+        self.view().mounts.index().get(claim).next().is_some()
     }
 
     /// The unparsed annotation `stowplan.dev/coschedule` of a namespace.
     fn namespace_mode(&self, name: &str) -> Option<&str> {
-        self.view().table::<NamespaceModes>()?.get(&Name::cluster_wide(name)).map(|mode| &*mode.0)
+        self.view().namespace_modes.get(&Name::cluster_wide(name)).map(|mode| &*mode.0)
     }
 }
 

@@ -50,7 +50,7 @@ mod tests {
     use super::super::CoscheduleView as _;
     use super::*;
     use crate::systems;
-    use crate::view::View;
+    use crate::systems::View;
     use crate::view::resource::POD;
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
         assert!(pod("q", &["c"], "Succeeded").is_none(), "an ended pod is not kept");
         view.forget(&POD, &Name::new("ns", "q"));
         view.forget(&POD, &Name::new("ns", "p"));
-        let mounts = view.table::<Mounts>().unwrap();
+        let mounts = &view.mounts;
         assert!(mounts.iter().count() == 0 && mounts.index().is_empty(), "{mounts:?}");
     }
 }

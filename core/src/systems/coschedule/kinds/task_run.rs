@@ -131,12 +131,12 @@ mod tests {
     use serde_json::json;
 
     use super::super::CoscheduleView as _;
-    use super::super::pipeline_run::PipelineRuns;
+
     use super::*;
     use crate::systems;
     use crate::systems::coschedule::resources::PIPELINE_RUN;
     use crate::systems::test_objects::controlled_by;
-    use crate::view::{Object, View};
+    use crate::systems::{Object, View};
 
     fn task_run(name: &str, namespace: &str, assisted: bool, done: bool) -> Object {
         let annotations = if assisted { json!({ASSISTANT: "a"}) } else { json!({}) };
@@ -220,9 +220,9 @@ mod tests {
         view.forget(&PIPELINE_RUN, &Name::new("ns", "r"));
         view.forget(&TASK_RUN, &Name::new("ns", "a"));
         view.forget(&TASK_RUN, &Name::new("other", "c"));
-        let runs = view.table::<TaskRuns>().unwrap().index();
+        let runs = view.task_runs.index();
         assert!(runs.by_run.is_empty() && runs.assisted.is_empty(), "{runs:?}");
-        let runs = view.table::<PipelineRuns>().unwrap().index();
+        let runs = view.pipeline_runs.index();
         assert!(runs.by_uid.is_empty() && runs.by_parent.is_empty(), "{runs:?}");
         assert_eq!(view.held(), 0);
     }

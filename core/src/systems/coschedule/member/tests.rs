@@ -156,7 +156,7 @@ fn without_tektons_kinds_no_pod_belongs_to_a_run() {
     let pod = json!({"metadata": {"ownerReferences": controlled_by("TaskRun", "t", "u")}});
     let text = pod.to_string();
     let object: Object<'_> = serde_json::from_str(&text).unwrap();
-    let mut view = systems::view();
+    let mut view = View::default();
     assert!(concerns("ci", &object.metadata, &view));
     assert_eq!(admit(&pod, &view, "").awaited, [Key::new(TASK_RUN, Name::new("ci", "t"))]);
     assert!(view.set_served(&TASK_RUN, false), "a View begins with it");

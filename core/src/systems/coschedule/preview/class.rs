@@ -4,13 +4,13 @@
 use serde_json::Value;
 use std::cmp::Reverse;
 
+use crate::systems::View;
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::storage::BETA_CLASS;
 use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::policy::Policy;
 use crate::systems::preview::{Decide, Given, NO_CLUSTER, Preview, Verdict};
-use crate::view::View;
 
 /// The class that a claim names; empty if it requests a volume without a class.
 fn named(claim: &Value) -> Option<&str> {

@@ -4,9 +4,9 @@
 use serde_json::{Map, Value, json};
 
 use super::tekton;
+use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::systems::preview::{Decide, Decided, Given, Preview, Verdict};
-use crate::view::View;
 use crate::view::resource::POD;
 
 /// Previews a TaskRun that the View has.

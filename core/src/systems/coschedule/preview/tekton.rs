@@ -4,12 +4,13 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::systems::View;
 use crate::systems::coschedule::keys::PIPELINE_TASK;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::{PipelineRun, PipelineSource, Template};
 use crate::systems::coschedule::resources::TASK_RUN;
 use crate::systems::preview::Completion;
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// Adds to a run from a file the fields that the API server sets: a creation time and a UID.
 pub(super) fn complete(metadata: &mut Map<String, Value>, completion: &Completion<'_>) {

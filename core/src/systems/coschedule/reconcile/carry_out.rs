@@ -11,6 +11,7 @@ use super::group_pod::GroupPod;
 use super::next::{Decision, Next, Step, Trouble};
 use super::state::{Facts, State};
 use super::{Why, reason};
+use crate::systems::View;
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderPod};
@@ -20,9 +21,9 @@ use crate::systems::pause::KEEPS_NODE;
 use crate::systems::plan::operation::{add, remove, test, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Refusal, Target, Write};
 use crate::systems::wake;
+use crate::view::Name;
 use crate::view::resource::STATEFUL_SET;
 use crate::view::resource::{POD, Resource};
-use crate::view::{Name, View};
 
 /// The annotations whose values are times.
 const TIMES: &[&str] = &[FAILED, IDLE_SINCE, MISSING_SINCE];

@@ -7,10 +7,11 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use super::group_pod::GroupPod;
 use super::state::State;
 use crate::placement::affinity::bound_to;
+use crate::systems::View;
 use crate::systems::coschedule::kinds::member::MemberDetails;
 use crate::systems::coschedule::volumes;
 use crate::systems::fit::{self, Candidate, Group, Joining, Obstacle, PodNeeds, Volumes};
-use crate::view::{Name, NodeDetails, View};
+use crate::view::{Name, NodeDetails};
 
 /// The requirements of a placeholder and of the pods that wait for it.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::demand::own_terms;
 use super::reason;
+use crate::systems::View;
 use crate::systems::coschedule::claims::Stays;
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::groups::{self, Group, GroupClaim, Groups, Leaders, LiveGroup};
@@ -25,7 +26,7 @@ use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::{Event, Target};
 use crate::systems::policy::Policy;
-use crate::view::{Name, Resources, View};
+use crate::view::{Name, Resources};
 
 /// The active runs and native groups.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use super::demand::Demand;
 use super::desired::claims_on_one_node;
 use super::group_pod::GroupPod;
 use super::{Why, duration};
+use crate::systems::View;
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
@@ -24,7 +25,7 @@ use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::fit;
 use crate::systems::policy::Policy;
-use crate::view::{Name, Resources, View};
+use crate::view::{Name, Resources};
 
 /// The time that a pod is unschedulable beside its group before it is woken. The scheduler usually tries
 /// again by itself within ten seconds, and each wake-up is a write.

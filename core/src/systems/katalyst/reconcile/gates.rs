@@ -19,6 +19,7 @@ use serde_json::json;
 
 use super::{LASTING, reason};
 use crate::kubernetes::HOSTNAME;
+use crate::systems::View;
 use crate::systems::check::words::{counted, some};
 use crate::systems::exclusion::Exclusion;
 use crate::systems::fit::CHOICE;
@@ -32,8 +33,8 @@ use crate::systems::katalyst::selector::Selector;
 use crate::systems::plan::operation::{add, remove, remove_gate, require_nodes, test};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
+use crate::view::Name;
 use crate::view::resource::POD;
-use crate::view::{Name, View};
 
 /// Plans the gates of all pods.
 pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp, plan: &mut Plan) {

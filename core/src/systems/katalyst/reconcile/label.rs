@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{LASTING, reason};
+use crate::systems::View;
 use crate::systems::katalyst::keys::NUMA_ZONES;
 use crate::systems::katalyst::kinds::NumaView as _;
 use crate::systems::katalyst::kinds::topology::Topology;
@@ -13,7 +14,7 @@ use crate::systems::plan::operation::{add, remove, test, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::view::resource::NODE;
-use crate::view::{Name, NodeDetails, View};
+use crate::view::{Name, NodeDetails};
 
 /// Plans the labels of all nodes.
 pub(super) fn plan(view: &View, policy: &Policy, plan: &mut Plan) {

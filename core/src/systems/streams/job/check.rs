@@ -26,6 +26,7 @@ use super::super::token::{TOKEN, Token};
 use crate::names::is_label_name;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::policy;
+use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::streams_job::{
     Enforcement, Host as JobHost, MAX_ELEMENTS, MAX_OPERATORS, MAX_POOLS, MAX_TOKENS,
@@ -36,7 +37,7 @@ use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{
     Closure, Location, Operator, operators,
 };
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// Every reason why the job `name` cannot be placed, in the order of the checks: the job's syntax,
 /// the policy, the cluster.

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::systems::streams::guard::is_refused;
 use crate::systems::streams::kinds::host_pool::{Form, to_usize};
 use crate::systems::streams::kinds::node_marks::{Limits, has_tags, tag_keys};
 use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::unmarked_hosts;
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// A job: its namespace and its name.
 pub(crate) type JobName<'v> = (&'v str, &'v str);

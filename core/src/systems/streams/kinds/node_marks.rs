@@ -206,6 +206,19 @@ impl NodeMarks {
         self.tagged(tags).map(|(marks, _)| marks.exclusive.as_deref())
     }
 
+    /// The value of a node's label. `None`: the table does not know the label; `Some(None)`: the node does
+    /// not have it.
+    pub(crate) fn label(&self, node: &str, key: &str) -> Option<Option<&str>> {
+        let tags = self.get(node).map(|marks| &*marks.tags).unwrap_or_default();
+        if key == TAG_KEY {
+            let mut tags = tags.iter();
+            return Some(tags.find_map(|tag| tag.strip_prefix(TAG_KEY)?.strip_prefix('=')));
+        }
+        // Under this prefix only the keys are kept, so the value of a present label is not known.
+        let is_absent = key.starts_with(TAG_PREFIX) && !tags.iter().any(|tag| **tag == *key);
+        is_absent.then_some(None)
+    }
+
     fn tagged(&self, tags: &[Box<str>]) -> impl Iterator<Item = (&Marks, usize)> {
         let shared = self.shared.iter().filter(|(marks, _)| has_tags(&marks.tags, tags));
         shared.map(|(marks, nodes)| (&**marks, *nodes))
@@ -268,17 +281,6 @@ impl Table for NodeMarks {
         };
         marks.map_or_else(|| self.get(&name.name).is_none(), is_same)
     }
-
-    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
-        let tags = self.get(&name.name).map(|marks| &*marks.tags).unwrap_or_default();
-        if key == TAG_KEY {
-            let mut tags = tags.iter();
-            return Some(tags.find_map(|tag| tag.strip_prefix(TAG_KEY)?.strip_prefix('=')));
-        }
-        // Under this prefix only the keys are kept, so the value of a present label is not known.
-        let is_absent = key.starts_with(TAG_PREFIX) && !tags.iter().any(|tag| **tag == *key);
-        is_absent.then_some(None)
-    }
 }
 
 #[cfg(test)]
@@ -322,7 +324,7 @@ mod tests {
             ("n", "hostpool.streams.ibm.com/b", None),
             ("other", TAG_KEY, Some(None)),
         ] {
-            assert_eq!(nodes.label(&Name::cluster_wide(node), key), expected, "{node} {key}");
+            assert_eq!(nodes.label(node, key), expected, "{node} {key}");
         }
     }
 }

@@ -16,6 +16,7 @@ use super::placements::{Placement, Placements, has_verdict};
 use crate::api;
 use crate::api::condition::{self, ACCEPTED, READY, Status};
 use crate::placement::reason::{Finding, Reason, Stage, shorten};
+use crate::systems::View;
 use crate::systems::plan::operation::{replace, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
@@ -29,7 +30,7 @@ use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{Closure, Pool, host_pool_spec};
 use crate::systems::streams::reasons::JobReason;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
-use crate::view::{Identity, Name, View};
+use crate::view::{Identity, Name};
 
 /// The longest message of a condition, in characters, so that it stays readable. The API allows
 /// 32,768.

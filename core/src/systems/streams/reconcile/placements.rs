@@ -11,6 +11,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use crate::api::condition::{ACCEPTED, Status, find};
 use crate::placement::affinity::bound_to;
 use crate::placement::reason::{Finding, Stage};
+use crate::systems::View;
 use crate::systems::exclusion::Exclusion;
 use crate::systems::fit::{self, Candidate, Question};
 use crate::systems::policy::Policy;
@@ -23,7 +24,7 @@ use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::resolve::find_node;
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// The findings about a job, and its placement.
 #[derive(Debug, Default)]

@@ -15,6 +15,7 @@ use serde_json::json;
 use super::pending_pods;
 use super::placements::patience;
 use crate::kubernetes::HOSTNAME;
+use crate::systems::View;
 use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::operation::{remove_gate, require_nodes};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
@@ -26,7 +27,7 @@ use crate::systems::streams::kinds::streams_pod::{PendingPod, PodDetails};
 use crate::systems::streams::owners::pool_of_hash;
 use crate::systems::streams::policy::Compat;
 use crate::view::resource::{NODE, POD};
-use crate::view::{Name, Node, View};
+use crate::view::{Name, Node};
 
 /// The reasons of events about pods.
 pub(super) mod reason {

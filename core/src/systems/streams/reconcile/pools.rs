@@ -44,13 +44,14 @@ use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 
 use super::placements::{Hold, Placements};
+use crate::systems::View;
 use crate::systems::check::words::LISTED;
 use crate::systems::plan::{Action, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::host_pool::HostPool;
+use crate::view::Name;
 use crate::view::resource::NODE;
-use crate::view::{Name, View};
 use accept::Verdict;
 use inventory::{Inventory, NodeState};
 use members::{Draft, Slot};

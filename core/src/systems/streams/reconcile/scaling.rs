@@ -21,6 +21,7 @@ use crate::api::condition;
 use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::names::short_digest;
 use crate::placement::affinity::bound_to;
+use crate::systems::View;
 use crate::systems::pause::{self, KEEPS_NODE};
 use crate::systems::plan::operation::{replace, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
@@ -37,7 +38,7 @@ use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
 use crate::view::resource::STATEFUL_SET;
-use crate::view::{Identity, Name, Resource, Resources, View};
+use crate::view::{Identity, Name, Resource, Resources};
 
 /// The reason of the event about an object that needs more scaling pods than the policy allows.
 const TOO_MANY: &str = "TooManyScalingPods";

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use crate::systems::View;
 use crate::systems::plan::Plan;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::wake;
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// How long the pods of a group must be unschedulable before the first wake-up.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(3);

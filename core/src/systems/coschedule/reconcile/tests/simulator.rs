@@ -11,7 +11,6 @@ use crate::kubernetes::REQUIRED;
 use crate::policy::Period;
 pub(super) use crate::simulation::testing::NAMESPACE;
 use crate::simulation::{ALL, CONTROLLER, Event as Step, Id, Outcome, Pace, Simulation, Store};
-use crate::systems::TABLES;
 use crate::systems::coschedule::kinds::pipeline_run::claim_name;
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::CoscheduleMode;
@@ -19,7 +18,7 @@ use crate::systems::coschedule::{keys, mode};
 use crate::systems::plan::{Action, Event, Plan, Write};
 use crate::systems::policy::Policy;
 use crate::systems::test_objects::node;
-use crate::view::View;
+use crate::systems::{TABLES, View};
 use crate::view::resource::Resource;
 
 /// A simulation, and the records of the reconciler in short.

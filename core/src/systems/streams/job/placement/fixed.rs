@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::systems::View;
 use crate::systems::streams::job::sites::{JobName, Sites, State};
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{Closure, Location, Pool};
 use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::Owner;
-use crate::view::{Name, View};
+use crate::view::Name;
 
 /// The HostPool with the name that a pool of a job requires.
 #[derive(Clone, Copy, Debug)]

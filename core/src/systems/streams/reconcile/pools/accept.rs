@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use super::status::Readiness;
 use super::{Hold, Pool};
+use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::systems::streams::guard::find_refusal;
 use crate::systems::streams::reasons::PoolReason;
-use crate::view::View;
 
 /// The decision about a pool.
 #[derive(Clone, Debug, Eq, PartialEq)]

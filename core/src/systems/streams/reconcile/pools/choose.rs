@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Pool;
 use super::inventory::{Holder, Inventory, NodeState};
+use crate::systems::View;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
 use crate::systems::streams::kinds::in_other_form;
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::obstacle::{self, Obstacle, join};
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
-use crate::view::View;
 
 impl<'v> Obstacle<'v> {
     /// Finds out why other pools, or pods that do not belong to `pool`, keep it from `node`.

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use super::Pool;
 use super::node_marks::Marks;
 use super::waiting::Waiting;
+use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::systems::streams::job::sites::Site;
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, FORMER_EXCLUSIVE_TAINT};
@@ -14,7 +15,7 @@ use crate::systems::streams::kinds::host_pool::{HostPool, to_usize};
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::streams::owners::unmarked_hosts;
 use crate::systems::streams::policy::Compat;
-use crate::view::{Name, NodeDetails, View};
+use crate::view::{Name, NodeDetails};
 
 /// A pool that has a node.
 pub(super) type Holder<'v> = (&'v Name, &'v HostPool);

@@ -3,9 +3,9 @@
 use super::choose::{Choice, Refusal};
 use super::status::Readiness;
 use super::truncate;
+use crate::systems::View;
 use crate::systems::streams::obstacle::join;
 use crate::systems::streams::reasons::PoolReason;
-use crate::view::View;
 
 /// The members that a pool lacks, and the reasons.
 #[derive(Debug, Default)]

@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::simulator::World;
 use super::{exclusive, labels, shared};
-use crate::systems::streams::kinds::host_pool::HostPools;
 use crate::systems::streams::reconcile;
 use crate::systems::streams::resources::HOST_POOL;
-use crate::view::{Name, Object, TableType};
+use crate::systems::{Object, TableType};
+use crate::view::Name;
 
 #[test]
 fn a_pool_that_is_allowed_again_gets_the_nodes_of_its_running_pods() {
@@ -122,7 +122,7 @@ fn a_pool_that_cannot_be_decoded_keeps_its_nodes() {
     let world = World::settled(1, [("p", exclusive(1))]);
     let (policy, now) = (world.policy.clone(), world.store.now);
     let metadata = serde_json::from_value(world.document("p")["metadata"].clone()).unwrap();
-    let pools = [TableType::of::<HostPools>()];
+    let pools = [TableType::HostPools];
     let mut view = world.into_view();
     view.apply(Object::unreadable(&pools, &metadata, "status of a newer release").unwrap());
     let plan = reconcile::plan(&view, &policy, now);

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use crate::api;
 use crate::simulation::{self, CONTROLLER, CONTROLLER_ALONE, Id, Outcome, Simulation};
 use crate::systems;
+use crate::systems::View;
 use crate::systems::plan::{Action, Plan, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use crate::systems::streams::kinds::host_pool::hash;
 use crate::systems::test_objects::node;
-use crate::view::View;
 pub(super) use simulation::{Pace, patch};
 
 /// The key of the label of a pool.
