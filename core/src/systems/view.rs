@@ -9,6 +9,7 @@ mod object;
 mod queries;
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -17,6 +18,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_core::Resource as _;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::coschedule::kinds::member::Members;
@@ -42,7 +44,7 @@ use super::streams::kinds::scaling::{ScalingPods, ScalingSets};
 use super::streams::kinds::streams_job::StreamsJobs;
 use super::streams::kinds::streams_pod::StreamsPods;
 use crate::view::document::Foreign;
-use crate::view::table::{ApiObject, Watch};
+use crate::view::table::{ApiType, Watch};
 use crate::view::{
     ControllerState, Identity, Kind, Name, Namespaces, Nodes, Resource, Scope, Table, Usages,
 };
@@ -186,7 +188,9 @@ tables! {
 }
 
 /// A type of the API server's objects that tables of the View read.
-pub trait Projected: ApiObject {
+pub trait Projected:
+    kube_core::Resource<DynamicType: ApiType> + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
     /// Reads the object for those of `tables` that read its type. `None`: no table keeps it, or it has no
     /// name, which never comes from an API server.
     fn project(&self, tables: &[TableType], scope: Scope) -> Option<Object>;

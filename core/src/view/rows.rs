@@ -10,13 +10,13 @@ use std::hash::Hash;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::index::Sets;
-use super::table::{ApiObject, Kind, Scope, Table, Watch, all_of_kind};
+use super::table::{Kind, Scope, Table, Watch, all_of_kind};
 use super::{Identity, Name};
 
 /// The row of a table [`Rows`].
 pub(crate) trait TableRow: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// The type of the objects.
-    type Object: ApiObject;
+    type Object;
     /// Finds rows by other values than their names; `()` if there are none.
     type Index: RowIndex<Self>;
     /// The kind of the objects.

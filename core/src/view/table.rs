@@ -9,7 +9,6 @@ use std::hash::Hash;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_core::discovery::ApiResource;
-use serde::de::DeserializeOwned;
 
 use super::{Identity, Name, Resource};
 
@@ -123,23 +122,6 @@ pub(crate) fn all_of_kind(kind: &Kind, scopes: &[Scope], scope: Scope) -> Vec<Wa
     if scopes.contains(&scope) { vec![all] } else { Vec::new() }
 }
 
-/// A Rust type into which the API server's objects are decoded.
-pub trait ApiObject:
-    kube_core::Resource<DynamicType: ApiType> + DeserializeOwned + Clone + Debug + Send + Sync + 'static
-{
-}
-
-impl<K> ApiObject for K where
-    K: kube_core::Resource<DynamicType: ApiType>
-        + DeserializeOwned
-        + Clone
-        + Debug
-        + Send
-        + Sync
-        + 'static
-{
-}
-
 /// The dynamic part of an object type that a client needs for requests.
 pub trait ApiType: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     /// The dynamic type of this resource.
@@ -159,7 +141,7 @@ impl ApiType for ApiResource {
 /// The fields that a View keeps of the objects of a kind, by name.
 pub(crate) trait Table: Debug + Default {
     /// The type of the objects.
-    type Object: ApiObject;
+    type Object;
     /// The fields that are kept of one object.
     type Row: Debug;
     /// The kind of the objects.
