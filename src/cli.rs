@@ -25,6 +25,7 @@ mod policy_source;
 mod process;
 mod progress;
 mod report;
+mod requests;
 mod review;
 mod teardown;
 mod template;

@@ -31,24 +31,24 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use super::live::policy::WEBHOOKS;
 use super::live::{Access, parse_namespace};
+use super::requests::{CONFLICT, FORBIDDEN, INVALID, NOT_FOUND, has_code, list_pages};
 use super::{block_on, print_notice};
 use crate::controller::certificates::secrets::Role;
 use crate::controller::lease;
-use stowplan_core::systems::SYSTEMS;
 use stowplan_core::systems::check::words::counted;
 use stowplan_core::systems::plan::operation::{remove, replace, test};
+use stowplan_core::systems::{SYSTEMS, VALIDATIONS};
+use stowplan_core::view::resource::Resource;
 
-/// The number of objects in one page of a list.
-const PAGE: u32 = 500;
-
-/// How often a write is tried again if the object changes meanwhile.
+/// The number of times that a write is tried if the object changes meanwhile.
 const ATTEMPTS: usize = 10;
 
 /// The holder that the Lease names meanwhile.
 const HOLDER: &str = "stowplan-teardown";
 
-/// How long a record of the Lease is valid: no controller takes it earlier.
+/// The time for which a record of the Lease is valid: no controller takes it earlier.
 const VALID: Duration = Duration::from_secs(60);
 
 /// The arguments of `stowplan teardown`.
@@ -96,14 +96,18 @@ async fn tear_down(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let client = connection.client;
     ensure_namespace(&client, namespace).await?;
     let mut teardown = Teardown { client, dry_run: *dry_run, hold: None };
-    teardown.remove_webhooks::<MutatingWebhookConfiguration>().await?;
-    teardown.remove_webhooks::<ValidatingWebhookConfiguration>().await?;
+    for kind in [
+        ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+        ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+    ] {
+        teardown.remove_webhooks(&kind).await?;
+    }
     teardown.hold = Some(Hold::take(&teardown.client, namespace, *dry_run).await?);
     teardown.remove_objects().await?;
     teardown.remove_gates().await?;
     teardown.clean_nodes().await?;
     teardown.remove_certificates(namespace, name).await?;
-    report_kept(&teardown.client).await;
+    report_kept(&teardown.client).await?;
     teardown.end().await
 }
 
@@ -115,7 +119,7 @@ async fn ensure_namespace(client: &Client, namespace: &str) -> anyhow::Result<()
             "there is no namespace {namespace}: name the one in which stowplan is or was \
              installed, or create it for the teardown (`kubectl create namespace {namespace}`)"
         ),
-        Err(error) if !has_code(&error, &[403]) => {
+        Err(error) if !has_code(&error, &[FORBIDDEN]) => {
             Err(error).with_context(|| format!("namespace {namespace} cannot be read"))
         }
         _ => Ok(()),
@@ -126,47 +130,12 @@ fn report(text: &str) -> anyhow::Result<()> {
     Ok(super::print(&format!("{}\n", super::escape_for_terminal(text)))?)
 }
 
-/// Whether an answer says that there is no such object, or that it has changed.
-fn has_code(error: &kube::Error, codes: &[u16]) -> bool {
-    matches!(error, kube::Error::Api(status) if codes.contains(&status.code))
-}
-
-/// Lists all objects, a page at a time.
-async fn list<K>(api: &Api<K>, selector: Option<&str>) -> anyhow::Result<Vec<K>>
+/// Lists all objects of a kind.
+async fn list_all<K>(api: &Api<K>) -> kube::Result<Vec<K>>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let mut parameters = ListParams { limit: Some(PAGE), ..ListParams::default() };
-    parameters.label_selector = selector.map(str::to_owned);
-    let mut all = Vec::new();
-    loop {
-        let page = api.list(&parameters).await?;
-        all.extend(page.items);
-        parameters.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-        if parameters.continue_token.is_none() {
-            return Ok(all);
-        }
-    }
-}
-
-/// A kind of webhook configurations.
-trait Webhooks {
-    const KIND: &str;
-    fn names(&self) -> impl Iterator<Item = &str>;
-}
-
-impl Webhooks for MutatingWebhookConfiguration {
-    const KIND: &str = "MutatingWebhookConfiguration";
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.webhooks.iter().flatten().map(|webhook| &*webhook.name)
-    }
-}
-
-impl Webhooks for ValidatingWebhookConfiguration {
-    const KIND: &str = "ValidatingWebhookConfiguration";
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.webhooks.iter().flatten().map(|webhook| &*webhook.name)
-    }
+    list_pages(api, ListParams::default()).await
 }
 
 /// The Lease, held for the teardown.
@@ -257,7 +226,7 @@ impl Hold {
                     return Ok(());
                 }
                 // Its holder has renewed it in between.
-                Err(error) if has_code(&error, &[404, 409]) => {}
+                Err(error) if has_code(&error, &[NOT_FOUND, CONFLICT]) => {}
                 Err(error) => return Err(error).context("the Lease cannot be taken"),
             }
         }
@@ -340,7 +309,7 @@ impl Teardown {
             let preconditions = Preconditions { uid, resource_version: None };
             let parameters = DeleteParams::default().preconditions(preconditions);
             match api.delete(name, &parameters).await {
-                Err(error) if !has_code(&error, &[404, 409]) => {
+                Err(error) if !has_code(&error, &[NOT_FOUND, CONFLICT]) => {
                     return Err(error).with_context(|| format!("{name} cannot be deleted"));
                 }
                 _ => {}
@@ -379,8 +348,8 @@ impl Teardown {
             let patch = Patch::<()>::Json(json_patch::Patch(operations));
             match api.patch(&name, &PatchParams::default(), &patch).await {
                 Ok(_) => return self.report(&what),
-                Err(error) if has_code(&error, &[409, 422]) => {}
-                Err(error) if has_code(&error, &[404]) => return Ok(()),
+                Err(error) if has_code(&error, &[CONFLICT, INVALID]) => {}
+                Err(error) if has_code(&error, &[NOT_FOUND]) => return Ok(()),
                 Err(error) => {
                     return Err(error).with_context(|| format!("{name} cannot be changed"));
                 }
@@ -394,16 +363,14 @@ impl Teardown {
     }
 
     /// Removes the configurations with webhooks of stowplan, whatever their release was called.
-    async fn remove_webhooks<K>(&mut self) -> anyhow::Result<()>
-    where
-        K: Webhooks + kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>,
-        K: Clone + DeserializeOwned + std::fmt::Debug,
-    {
-        let api = Api::<K>::all(self.client.clone());
-        for configuration in list(&api, None).await.with_context(|| K::KIND)? {
-            if configuration.names().any(|name| name.ends_with(".stowplan.dev")) {
+    async fn remove_webhooks(&mut self, kind: &ApiResource) -> anyhow::Result<()> {
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), kind);
+        for configuration in list_all(&api).await.with_context(|| kind.kind.clone())? {
+            let webhooks = configuration.data["webhooks"].as_array();
+            let mut names = webhooks.into_iter().flatten().filter_map(|of| of["name"].as_str());
+            if names.any(|name| name.ends_with(WEBHOOKS)) {
                 let name = configuration.name_any();
-                let what = format!("{} {name}", K::KIND);
+                let what = format!("{} {name}", kind.kind);
                 self.delete(&api, &name, configuration.uid(), &what).await?;
             }
         }
@@ -413,15 +380,10 @@ impl Teardown {
     /// Removes the objects that the systems create, which have their own name as a label.
     async fn remove_objects(&mut self) -> anyhow::Result<()> {
         for (resource, label) in SYSTEMS.iter().flat_map(|system| system.traces.objects) {
-            let kind = ApiResource {
-                group: resource.group.to_owned(),
-                version: resource.version.to_owned(),
-                api_version: resource.api_version(),
-                kind: resource.kind.to_owned(),
-                plural: resource.plural.to_owned(),
-            };
+            let kind = resource.api_resource();
             let everywhere = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
-            for object in list(&everywhere, Some(label)).await.context(resource.plural)? {
+            let labelled = ListParams::default().labels(label);
+            for object in list_pages(&everywhere, labelled).await.context(resource.plural)? {
                 let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
                 if object.labels().get(*label) != Some(&name) {
                     continue;
@@ -441,7 +403,7 @@ impl Teardown {
             let name = gate["name"].as_str();
             SYSTEMS.iter().flat_map(|system| system.gates).any(|own| name == Some(own.name))
         };
-        for pod in list(&Api::<Pod>::all(self.client.clone()), None).await.context("pods")? {
+        for pod in list_all(&Api::<Pod>::all(self.client.clone())).await.context("pods")? {
             if pod.spec.as_ref().is_none_or(|spec| spec.scheduling_gates.is_none()) {
                 continue;
             }
@@ -472,7 +434,7 @@ impl Teardown {
         let is_taint = |taint: &Value| {
             traces().flat_map(|traces| traces.taints).any(|key| taint["key"] == *key)
         };
-        for node in list(&api, None).await.context("nodes")? {
+        for node in list_all(&api).await.context("nodes")? {
             let of = format!("labels and taints of Node {}", node.name_any());
             self.change(&api, node, &of, |node| {
                 let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
@@ -530,24 +492,16 @@ fn split(list: &Value, is_own: impl Fn(&Value) -> bool) -> (Vec<Value>, Vec<Valu
 }
 
 /// Reports the objects that stay on purpose: users have written them.
-async fn report_kept(client: &Client) {
-    for definition in stowplan_core::systems::definitions() {
-        let names = &definition.spec.names;
-        let (group, version) = (&*definition.spec.group, &*definition.spec.versions[0].name);
-        let kind = ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: format!("{group}/{version}"),
-            kind: names.kind.clone(),
-            plural: names.plural.clone(),
-        };
-        let api = Api::<DynamicObject>::all_with(client.clone(), &kind);
-        if let Ok(objects) = list(&api, None).await {
-            let definition = definition.name_any();
-            let _ = report(&format!(
-                "kept {}, and the definition: kubectl delete crd {definition} removes both",
-                counted(objects.len(), &names.kind)
-            ));
+async fn report_kept(client: &Client) -> anyhow::Result<()> {
+    for resource in VALIDATIONS.iter().map(|of| of.resource) {
+        let Resource { group, kind, plural, .. } = resource;
+        let api = Api::<DynamicObject>::all_with(client.clone(), &resource.api_resource());
+        if let Ok(objects) = list_all(&api).await {
+            let count = counted(objects.len(), kind);
+            report(&format!(
+                "kept {count}, and the definition: kubectl delete crd {plural}.{group} removes both"
+            ))?;
         }
     }
+    Ok(())
 }

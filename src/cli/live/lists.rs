@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::{self, Debug};
-use std::iter;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
@@ -16,9 +15,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::access::Connection;
+use crate::cli::requests::{self, FORBIDDEN, NOT_FOUND, has_code};
 use crate::cluster::is_held;
 use crate::controller::lease;
-use stowplan_core::kubernetes::{OTHER_DENIAL, is_missing_right};
+use stowplan_core::kubernetes::OTHER_DENIAL;
 use stowplan_core::systems::check::autoscaler::COMPONENTS;
 use stowplan_core::systems::check::cluster::FAILED_CREATE;
 use stowplan_core::systems::check::warnings::CONTROLLER;
@@ -26,13 +26,6 @@ use stowplan_core::systems::{Object, TABLES, TableType, View};
 use stowplan_core::view::resource::{NODE, POD};
 use stowplan_core::view::table::{Definition, Watch};
 use stowplan_core::view::{Kind, Scope};
-
-/// The number of objects in one page of a list, as for kubectl.
-const PAGE: u32 = 500;
-
-/// The HTTP status codes for a list that the user may not read, and for a kind that is not served.
-const FORBIDDEN: u16 = 403;
-const NOT_FOUND: u16 = 404;
 
 const NAMESPACE: &str = "Namespace";
 
@@ -54,7 +47,7 @@ pub(super) struct Lists {
     pub(super) client: Client,
     /// The URL of the API server, for messages.
     server: String,
-    /// Whether the objects of all namespaces are asked for, or only those of `namespace`.
+    /// True if the objects of all namespaces are asked for, and not only those of `namespace`.
     all: bool,
     /// The namespace that is read if not all are.
     pub(super) namespace: String,
@@ -78,7 +71,7 @@ impl Lists {
         }
     }
 
-    /// What could not be read, and what that means for the result.
+    /// Returns the warnings about lists that could not be read, and what that means for the result.
     pub(super) fn into_warnings(mut self) -> Vec<String> {
         if !self.narrowed.is_empty() {
             let kinds: Vec<&str> = self.narrowed.into_iter().collect();
@@ -192,8 +185,7 @@ impl Lists {
     ) -> Result<Option<Vec<Value>>, Unlisted> {
         for resource in kind.api_resources() {
             match self.list_version(kind, &resource, selector).await {
-                Err(error)
-                    if error.has_code(NOT_FOUND) && kind.definition != Definition::BuiltIn => {}
+                Err(error) if error.is_unserved() && kind.definition != Definition::BuiltIn => {}
                 Err(error) => return Err(error),
                 Ok(objects) => {
                     let document = |object| build_document(object, &resource);
@@ -226,30 +218,34 @@ impl Lists {
                 listed => listed,
             };
         }
+        let own = Api::namespaced_with(self.client.clone(), &self.namespace, resource);
         if (self.all || kind.across_namespaces) && !self.narrowed.contains(plural) {
-            match self.list_pages(&everywhere(), plural, labelled(selector)).await {
-                Err(error) if error.lacks_right() => {
-                    let listed = self.list_own(resource, plural, selector).await;
-                    if listed.as_ref().is_err_and(Unlisted::is_forbidden) {
-                        return Err(error);
-                    }
-                    self.narrowed.insert(plural);
-                    return listed;
-                }
-                listed => return listed,
-            }
+            return self.list_or_narrow([everywhere(), own], plural, labelled(selector)).await;
         }
-        self.list_own(resource, plural, selector).await
+        self.list_pages(&own, plural, labelled(selector)).await
     }
 
-    async fn list_own(
-        &self,
-        resource: &ApiResource,
+    /// Lists the objects of all namespaces or, if the user lacks the right to that, of one.
+    async fn list_or_narrow<K>(
+        &mut self,
+        [all, own]: [Api<K>; 2],
         plural: &'static str,
-        selector: &str,
-    ) -> Result<Vec<DynamicObject>, Unlisted> {
-        let own = Api::namespaced_with(self.client.clone(), &self.namespace, resource);
-        self.list_pages(&own, plural, labelled(selector)).await
+        wanted: ListParams,
+    ) -> Result<Vec<K>, Unlisted>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        match self.list_pages(&all, plural, wanted.clone()).await {
+            Err(error) if error.lacks_right() => {
+                let listed = self.list_pages(&own, plural, wanted).await;
+                if listed.as_ref().is_err_and(Unlisted::is_forbidden) {
+                    return Err(error);
+                }
+                self.narrowed.insert(plural);
+                listed
+            }
+            listed => listed,
+        }
     }
 
     /// Lists all nodes. `None`: the user may not.
@@ -268,14 +264,10 @@ impl Lists {
     ) -> Result<Vec<core::Pod>, Unlisted> {
         let own = Api::<core::Pod>::namespaced(self.client.clone(), &self.namespace);
         let all = Api::<core::Pod>::all(self.client.clone());
-        let asked = if everywhere { &all } else { &own };
-        let mut listed = self.list_pages(asked, POD.plural, ListParams::default()).await;
-        if everywhere && listed.as_ref().is_err_and(Unlisted::lacks_right) {
-            listed = self.list_pages(&own, POD.plural, ListParams::default()).await;
-            if listed.is_ok() {
-                self.narrowed.insert(POD.plural);
-            }
-        }
+        let listed = match everywhere {
+            true => self.list_or_narrow([all, own], POD.plural, ListParams::default()).await,
+            false => self.list_pages(&own, POD.plural, ListParams::default()).await,
+        };
         Ok(self.unless_forbidden(listed, without)?.unwrap_or_default())
     }
 
@@ -367,16 +359,8 @@ impl Lists {
     where
         K: Clone + Debug + DeserializeOwned,
     {
-        let mut parameters = wanted.limit(PAGE);
-        let mut objects = Vec::new();
-        loop {
-            let page = api.list(&parameters).await.map_err(|error| self.failed(plural, error))?;
-            objects.extend(page.items);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => return Ok(objects),
-            }
-        }
+        let listed = requests::list_pages(api, wanted).await;
+        listed.map_err(|error| self.failed(plural, error))
     }
 }
 
@@ -419,7 +403,7 @@ pub(super) struct Unlisted {
     server: String,
 }
 
-/// Why a list cannot be read.
+/// The reason why a list cannot be read.
 #[derive(Debug)]
 enum Problem {
     /// The request failed.
@@ -431,19 +415,20 @@ enum Problem {
 impl fmt::Display for Unlisted {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} cannot be listed: ", self.plural)?;
-        match &self.error {
-            // Without the other fields of the status, which repeat the message.
-            Problem::Request(kube::Error::Api(status)) if !status.message.is_empty() => {
-                formatter.write_str(&status.message)?;
-                let is_other = self.is_forbidden() && !self.lacks_right();
-                if is_other { write!(formatter, " ({OTHER_DENIAL})") } else { Ok(()) }
+        let error = match &self.error {
+            Problem::Request(error) => error,
+            Problem::Object(problem) => return formatter.write_str(problem),
+        };
+        match requests::message(error) {
+            Some(message) if self.is_forbidden() && !self.lacks_right() => {
+                write!(formatter, "{message} ({OTHER_DENIAL})")
             }
-            Problem::Request(error) => {
-                let causes = iter::successors(error.source(), |&cause| cause.source());
+            Some(message) => formatter.write_str(message),
+            None => {
                 write!(formatter, "{}: {error}", self.server)?;
-                causes.last().map_or(Ok(()), |root| write!(formatter, ": {root}"))
+                let root = requests::root_cause(error);
+                root.map_or(Ok(()), |root| write!(formatter, ": {root}"))
             }
-            Problem::Object(problem) => formatter.write_str(problem),
         }
     }
 }
@@ -451,19 +436,18 @@ impl fmt::Display for Unlisted {
 impl Error for Unlisted {}
 
 impl Unlisted {
-    /// Whether the API server answered with this code.
-    fn has_code(&self, code: u16) -> bool {
-        matches!(&self.error, Problem::Request(kube::Error::Api(status)) if status.code == code)
+    /// Returns true if the API server does not serve the kind.
+    fn is_unserved(&self) -> bool {
+        matches!(&self.error, Problem::Request(error) if has_code(error, &[NOT_FOUND]))
     }
 
-    pub(super) fn is_forbidden(&self) -> bool {
-        self.has_code(FORBIDDEN)
+    fn is_forbidden(&self) -> bool {
+        matches!(&self.error, Problem::Request(error) if has_code(error, &[FORBIDDEN]))
     }
 
-    /// True if the user lacks the right, and the answer is not that of a proxy.
+    /// Returns true if the user lacks the right, and the answer is not that of a proxy.
     fn lacks_right(&self) -> bool {
-        let Problem::Request(kube::Error::Api(status)) = &self.error else { return false };
-        self.is_forbidden() && is_missing_right(&status.message)
+        matches!(&self.error, Problem::Request(error) if requests::lacks_right(error))
     }
 
     /// The error for an object of the list that cannot be decoded.

@@ -15,7 +15,7 @@ pub(in crate::cli) const ANNOTATION: &str = "stowplan.dev/policy";
 /// The end of the names of stowplan's webhooks.
 pub(in crate::cli) const WEBHOOKS: &str = ".stowplan.dev";
 
-/// What follows if the policy cannot be read.
+/// The consequence if the policy cannot be read.
 const ASSUMED: &str = "the default policy is assumed, with no further excluded namespaces (--policy gives another one)";
 
 /// The policy of the cluster, or the default one. A warning says why it cannot be read.

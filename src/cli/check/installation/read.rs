@@ -2,10 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error as _;
 use std::fmt::Debug;
 use std::future::Future;
-use std::iter;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -27,6 +25,7 @@ use super::processes::find_policy;
 use super::rights::{self, Right};
 use super::trial::Trial;
 use crate::cli::live::policy::{ANNOTATION, WEBHOOKS};
+use crate::cli::requests::{self, FORBIDDEN, has_code, lacks_right, list_pages};
 use crate::cli::trial;
 use crate::cluster::Presence;
 use crate::controller::lease;
@@ -35,7 +34,7 @@ use stowplan_core::systems::policy::Policy;
 use stowplan_core::systems::{self, CustomResourceDefinition, DIAGNOSTICS, Diagnostics, TABLES};
 use stowplan_core::view::table::Definition;
 
-/// How long one request may take.
+/// The most time that one request may take.
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// The requests about pods or rights that are under way at once.
@@ -141,15 +140,17 @@ impl Reader<'_> {
         let Ok(answer) = timeout(REQUEST, answer).await else {
             return Err(Unread::Failed(format!("{right}: no answer in {} s", REQUEST.as_secs())));
         };
-        answer.map_err(|error| match &error {
-            kube::Error::Api(status) if status.code == 403 => {
-                if is_missing_right(&status.message) {
-                    self.missing.borrow_mut().insert(right.to_owned());
-                    return Unread::Forbidden(right.to_owned());
-                }
-                Unread::Denied(format!("{right}: {}", describe(&error)))
+        answer.map_err(|error| {
+            if lacks_right(&error) {
+                self.missing.borrow_mut().insert(right.to_owned());
+                return Unread::Forbidden(right.to_owned());
             }
-            _ => Unread::Failed(format!("{right}: {}", describe(&error))),
+            let problem = format!("{right}: {}", describe(&error));
+            if has_code(&error, &[FORBIDDEN]) {
+                Unread::Denied(problem)
+            } else {
+                Unread::Failed(problem)
+            }
         })
     }
 
@@ -182,7 +183,7 @@ impl Reader<'_> {
     {
         let api = Api::<K>::namespaced(self.client.clone(), namespace.ok_or(Unread::Nowhere)?);
         let labelled = ListParams::default().labels(labels);
-        Ok(self.request(right, api.list(&labelled)).await?.items)
+        self.request(right, list_pages(&api, labelled)).await
     }
 
     /// Reads the webhook configurations that have a webhook of stowplan.
@@ -345,11 +346,8 @@ impl Reader<'_> {
 /// Describes an error by the message of the API server, or by the root cause.
 fn describe(error: &kube::Error) -> String {
     match error {
-        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        kube::Error::Api(status) => format!("HTTP status {}", status.code),
-        error => {
-            let root = iter::successors(error.source(), |&cause| cause.source()).last();
-            root.map_or_else(|| error.to_string(), ToString::to_string)
-        }
+        kube::Error::Api(status) => requests::message(error)
+            .map_or_else(|| format!("HTTP status {}", status.code), str::to_owned),
+        error => requests::root_cause(error).unwrap_or_else(|| error.to_string()),
     }
 }
