@@ -25,12 +25,12 @@ use crate::controller::{Controller, Planner};
 use crate::server::admin::{self, Health};
 use crate::server::{self, Stop};
 use crate::telemetry::Metrics;
-use crate::telemetry::log::{self, Filter, Format};
+use crate::telemetry::log::{Filter, Format};
 use crate::tls::authority::Terms;
 use stowplan_core::systems::idle::Idle;
 use stowplan_core::systems::plan::Event;
 
-/// How often a process that does not lead decides pods that were admitted without the webhook.
+/// The time after which a process decides again on pods that were admitted without the webhook.
 const DECIDE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The arguments of `stowplan controller`.
@@ -105,7 +105,7 @@ struct CertificateArguments {
 }
 
 impl CertificateArguments {
-    /// What is to be kept; `None`: nothing.
+    /// Returns what is to be kept; `None`: nothing.
     ///
     /// # Errors
     /// Times that do not fit each other.
@@ -130,14 +130,7 @@ impl CertificateArguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let metrics = Arc::new(Metrics::new());
-    // Dropped last, so that log lines are written until the end.
-    let log = log::start(arguments.log_format, &metrics).map_err(anyhow::Error::msg)?;
-    let runtime = process::build_runtime()?;
-    let ended = runtime.block_on(control(arguments, metrics, log.filter()));
-    // The watches never end, so the runtime does not wait for them.
-    runtime.shutdown_background();
-    ended
+    process::run(arguments.log_format, |metrics, filter| control(arguments, metrics, filter))
 }
 
 async fn control(
@@ -205,11 +198,7 @@ async fn control(
     println!("admin on http://{}", admin_listener.local_addr()?);
     let admin = tokio::spawn(admin::serve(admin_listener, serving, stop.clone()));
     policy_source.follow(Some(&watching), Arc::clone(&metrics), take)?;
-    let requested = stop.requested.clone();
-    tokio::spawn(async move {
-        process::wait_for_signal().await;
-        requested.cancel();
-    });
+    process::stop_at_signal(stop.requested.clone());
 
     // Without a policy nothing may be planned. Another process, with an older one, may lead.
     tokio::select! {

@@ -1,20 +1,23 @@
-//! Shared by the long-running commands: the runtime, waiting for signals, and tasks that end.
+//! Shared by the long-running commands: the runtime, the stop at a signal, and tasks that end.
 
-use std::io;
 use std::num::NonZero;
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::cluster::Cluster;
+use crate::telemetry::Metrics;
+use crate::telemetry::log::{self, Filter, Format};
 
-/// How often files that can change are read. Polling detects every kind of change: a file that is
+/// The time between two reads of files that can change. Polling detects every kind of change: a file that is
 /// written or renamed, and a symbolic link that is swapped, as by a kubelet.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -26,10 +29,24 @@ pub(super) const NO_CLUSTER: &str =
 /// core of a large node, the memory limit of the chart would be used up by what is free.
 const MOST_WORKERS: usize = 4;
 
-/// The runtime of a long-running command.
-pub(super) fn build_runtime() -> io::Result<Runtime> {
+/// Runs a long-running command with its metrics and its log.
+pub(super) fn run<F>(
+    log_format: Option<Format>,
+    command: impl FnOnce(Arc<Metrics>, Filter) -> F,
+) -> anyhow::Result<ExitCode>
+where
+    F: Future<Output = anyhow::Result<ExitCode>>,
+{
+    let metrics = Arc::new(Metrics::new());
+    // Dropped last, so that log lines are written until the end.
+    let log = log::start(log_format, &metrics).map_err(anyhow::Error::msg)?;
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    Builder::new_multi_thread().worker_threads(cores.min(MOST_WORKERS)).enable_all().build()
+    let workers = cores.min(MOST_WORKERS);
+    let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
+    let ended = runtime.block_on(command(metrics, log.filter()));
+    // Tasks that still wait for a client are cancelled, and the watches, which never end.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Reads the name of the host, which in a pod is the pod's name.
@@ -44,8 +61,15 @@ pub(super) fn read_host_name() -> anyhow::Result<String> {
     Ok(name.to_owned())
 }
 
-/// Waits for SIGTERM or Ctrl-C.
-pub(super) async fn wait_for_signal() {
+/// Requests the stop of the process at SIGTERM or Ctrl-C.
+pub(super) fn stop_at_signal(requested: CancellationToken) {
+    tokio::spawn(async move {
+        wait_for_signal().await;
+        requested.cancel();
+    });
+}
+
+async fn wait_for_signal() {
     let mut terminate = match signal(SignalKind::terminate()) {
         Ok(terminate) => terminate,
         Err(error) => {
@@ -64,7 +88,7 @@ pub(super) async fn wait_for_signal() {
 /// stopped: it must not act on a View that is out of date.
 ///
 /// # Errors
-/// Which task ended.
+/// The task that ended.
 pub(super) async fn run_beside(
     cluster: &Cluster,
     stop: &CancellationToken,

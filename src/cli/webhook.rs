@@ -27,7 +27,7 @@ use crate::server::limits::Limits;
 use crate::server::service::Service;
 use crate::server::{self, Stop};
 use crate::telemetry::Metrics;
-use crate::telemetry::log::{self, Filter, Format};
+use crate::telemetry::log::{Filter, Format};
 use crate::tls::{self, SecretContent};
 use stowplan_core::systems::policy::Policy;
 use stowplan_core::view::resources;
@@ -99,18 +99,11 @@ pub(super) struct Arguments {
     log_format: Option<Format>,
 }
 
-/// How long each answer closes its connection before idle connections are closed.
+/// The time in which each answer closes its connection, before idle connections are closed.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let metrics = Arc::new(Metrics::new());
-    // Dropped last, so that log lines are written until the end.
-    let log = log::start(arguments.log_format, &metrics).map_err(anyhow::Error::msg)?;
-    let runtime = process::build_runtime()?;
-    let served = runtime.block_on(serve(arguments, metrics, log.filter()));
-    // Tasks that still wait for a client are cancelled.
-    runtime.shutdown_background();
-    served
+    process::run(arguments.log_format, |metrics, filter| serve(arguments, metrics, filter))
 }
 
 async fn serve(
@@ -193,11 +186,7 @@ async fn serve(
     // process.
     let polling = thread::Builder::new().name("files".to_owned()).spawn(move || files.poll())?;
     reader.get_or_init(|| polling.thread().clone());
-    let requested = stop.requested.clone();
-    tokio::spawn(async move {
-        process::wait_for_signal().await;
-        requested.cancel();
-    });
+    process::stop_at_signal(stop.requested.clone());
     let stopping = stop.clone();
     let delay = arguments.shutdown_delay;
     // Without a delay there is no wait for last answers either: a test or a person stops the

@@ -1,7 +1,5 @@
 //! Tasks that end, and an API server that does not answer.
 
-use std::sync::Arc;
-
 use hyper::Method;
 use tokio::time::sleep;
 
@@ -9,7 +7,6 @@ use super::*;
 use crate::controller::fake::{Api, Reply};
 use crate::server::admin::Health;
 use crate::server::admin::status::PolicyStatus;
-use crate::telemetry::Metrics;
 use stowplan_core::systems::View;
 
 /// An API server of empty lists, and of watches without an event. It does not answer requests for
@@ -21,7 +18,7 @@ fn without(path: &'static str) -> Api {
     })
 }
 
-/// How many requests for this path there were.
+/// Counts the requests for this path.
 fn requests(api: &Api, path: &str) -> usize {
     api.calls().iter().filter(|call| call.path.contains(path)).count()
 }
