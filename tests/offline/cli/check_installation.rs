@@ -66,6 +66,11 @@ fn each_problem_of_an_installation_has_a_remedy() {
         // The Service that is called is looked for, with its pods.
         ("a proxy denies its status", with_replica(denied_by_proxy()), ""),
         ("a replica answers", with_replica((200, answered)), ""),
+        (
+            "the Service is elsewhere",
+            with_replica(failure(502, "BadGateway")),
+            "--installed-in elsewhere",
+        ),
         ("without rights", Cluster::start(without_rights), ""),
         // The test pod that was asked for gives no result.
         (

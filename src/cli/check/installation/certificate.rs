@@ -21,7 +21,7 @@ const REMEDY: &str = "see the runbook docs/operations.md#the-certificate-expires
 
 /// A chain of certificates that the API server meets.
 struct Served {
-    /// Which replica serves it, or the Secret that has it.
+    /// The replica that serves it, or the Secret that has it.
     subject: String,
     chain: Vec<CertificateDer<'static>>,
 }

@@ -1,11 +1,11 @@
-//! What was read about an installation. The diagnosis is a function of it.
+//! The facts that were read about an installation. The diagnosis is a function of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, ServiceReference};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Service};
@@ -22,7 +22,7 @@ use stowplan_core::systems::CustomResourceDefinition;
 use stowplan_core::systems::check::installation::Findings;
 use stowplan_core::view::ControllerState;
 
-/// Why something was not read.
+/// The reason why something was not read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Unread {
     /// The right that is missing.
@@ -110,7 +110,7 @@ impl fmt::Display for Role {
 pub(super) struct Replica {
     pub(super) pod: String,
     pub(super) role: Role,
-    /// What it reports.
+    /// The status that it reports.
     pub(super) status: Read<Status>,
 }
 
@@ -123,16 +123,16 @@ pub(super) struct Configuration {
     pub(super) webhooks: Vec<MutatingWebhook>,
 }
 
-/// What was read.
+/// The facts that were read.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) now: Timestamp,
     /// The version of this program.
     pub(super) version: &'static str,
-    /// Those with a webhook of stowplan.
+    /// The configurations with a webhook of stowplan.
     pub(super) mutating: Read<Vec<Configuration>>,
     pub(super) validating: Read<Vec<Configuration>>,
-    /// Where stowplan is installed.
+    /// The namespace in which stowplan is installed.
     pub(super) namespace: Option<String>,
     /// The Service that the webhook configurations name.
     pub(super) service: Read<Option<Service>>,
@@ -165,6 +165,15 @@ impl Facts {
             let name = of.metadata.name.as_deref().unwrap_or_default();
             of.webhooks.iter().map(move |webhook| (name, webhook))
         })
+    }
+
+    /// Returns the Service that the webhook configurations call: the one in the namespace of the
+    /// installation, if there is one.
+    pub(super) fn called_service(&self) -> Option<&ServiceReference> {
+        let mut called: Vec<_> =
+            self.webhooks().filter_map(|(_, of)| of.client_config.service.as_ref()).collect();
+        called.sort_by_key(|of| Some(&of.namespace) != self.namespace.as_ref());
+        called.first().copied()
     }
 
     /// Returns the containers of the Deployments, with their roles.

@@ -104,7 +104,7 @@ pub(super) fn check_policy(facts: &Facts) -> Vec<Item> {
     ))
 }
 
-/// Whether a process has no policy only because the API server has not answered it: see
+/// Returns true if a process has no policy only because the API server has not answered it: see
 /// [`crate::cli::policy_source::Finding::Unreachable`], whose texts these are.
 fn is_unreachable(problem: &str) -> bool {
     let after = problem.strip_prefix("ConfigMap ").and_then(|rest| rest.split_once(' '));

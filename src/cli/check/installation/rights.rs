@@ -63,7 +63,7 @@ pub struct Right {
     pub group: String,
     /// `None`: all objects.
     pub name: Option<String>,
-    /// Whether only the namespace of the installation counts.
+    /// True if only the namespace of the installation counts.
     pub is_own: bool,
 }
 

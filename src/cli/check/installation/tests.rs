@@ -183,7 +183,7 @@ fn findings(facts: &Facts) -> Vec<Item> {
     items.filter(|item| item.state != State::Ok).collect()
 }
 
-/// What changes of a healthy installation lead to, for a snapshot.
+/// The effects of changes of a healthy installation, for a snapshot.
 #[derive(Default)]
 struct Found(String);
 

@@ -19,7 +19,7 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// Returns whether stowplan has placed the pod: it has the record or, where the policy wants none,
+    /// Returns true if stowplan has placed the pod: it has the record or, where the policy wants none,
     /// keeps to other nodes than pods with the value of one of its annotations. Other webhooks may
     /// add affinities too.
     fn is_placed(&self, pod: &Value) -> bool {

@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, ServiceReference};
 use serde_json::{Map, Value, json};
 
 use super::facts::{Facts, Known as _, Role};
@@ -219,52 +218,19 @@ fn check_sent(policy: &Policy, subject: &str, webhook: &MutatingWebhook, finding
 /// Diagnoses the Service: whether the API server finds a pod behind it.
 pub(super) fn check_service(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("service");
-    let called = facts.webhooks().find_map(|(_, of)| of.client_config.service.as_ref());
+    let called = facts.called_service();
     let name = called.map_or_else(String::new, |of| format!("{}/{}", of.namespace, of.name));
-    match findings.known("the Service is not known", &facts.service) {
-        None => {}
-        Some(None) => findings.problem(
-            format!("there is no Service {name}: the API server cannot call the webhook"),
-            "helm upgrade creates it",
-        ),
-        Some(Some(service)) => {
-            let mut ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-            let port = called.and_then(|of| of.port).unwrap_or(443);
-            let expected = IntOrString::String(PORT.to_owned());
-            match ports.find(|of| of.port == port).map(|of| json!(of.target_port)) {
-                None => findings.problem(
-                    format!("the webhook configurations call port {port}, which Service {name} does not have"),
-                    UPGRADE,
-                ),
-                Some(target) if target != json!(expected) => findings.problem(
-                    format!("Service {name} is not as this version expects: the targetPort of {port} is {target} instead of {}", json!(PORT)),
-                    UPGRADE,
-                ),
-                Some(_) => {}
-            }
-        }
-    }
     let mut ready = 0;
-    if let Some(slices) =
-        findings.known("the endpoints of the Service are not known", &facts.slices)
-    {
-        let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
-        let endpoints =
-            endpoints.filter(|of| of.conditions.as_ref().and_then(|of| of.ready).unwrap_or(true));
-        // With two address families a pod has an endpoint in each.
-        let targets = endpoints
-            .map(|of| of.target_ref.as_ref().and_then(|of| of.name.as_ref()).ok_or(&of.addresses));
-        ready = targets.collect::<BTreeSet<_>>().len();
-        let webhooks = facts.containers().filter(|(role, _, _)| *role == Role::Webhook);
-        let desired: i32 =
-            webhooks.filter_map(|(_, deployment, _)| deployment.spec.as_ref()?.replicas).sum();
-        let pods = "kubectl describe pods of the webhook, and their logs";
-        if ready == 0 {
-            let what = format!("no replica of the webhook is ready behind Service {name}");
-            findings.problem(what, pods);
-        } else if i32::try_from(ready).is_ok_and(|ready| ready < desired) {
-            let what = format!("{ready} of {desired} replicas of the webhook are ready");
-            findings.warning(what, pods);
+    match (called, &facts.namespace) {
+        (Some(called), Some(own)) if called.namespace != *own => findings.unknown(
+            format!(
+                "the webhook configurations call Service {name}, which is not in namespace {own}"
+            ),
+            format!("--installed-in {}, if stowplan is installed there", called.namespace),
+        ),
+        _ => {
+            check_port(facts, called, &name, &mut findings);
+            ready = check_ready(facts, &name, &mut findings);
         }
     }
     for replica in facts.webhook_replicas() {
@@ -278,4 +244,59 @@ pub(super) fn check_service(facts: &Facts) -> Vec<Item> {
         }
     }
     findings.or_ok(format!("{} of the webhook ready behind {name}", counted(ready, "replica")))
+}
+
+/// Diagnoses the port of the Service that the API server calls.
+fn check_port(
+    facts: &Facts,
+    called: Option<&ServiceReference>,
+    name: &str,
+    findings: &mut Findings,
+) {
+    let Some(service) = findings.known("the Service is not known", &facts.service) else { return };
+    let Some(service) = service else {
+        return findings.problem(
+            format!("there is no Service {name}: the API server cannot call the webhook"),
+            "helm upgrade creates it",
+        );
+    };
+    let mut ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    let port = called.and_then(|of| of.port).unwrap_or(443);
+    let expected = json!(PORT);
+    match ports.find(|of| of.port == port).map(|of| json!(of.target_port)) {
+        None => findings.problem(
+            format!("the webhook configurations call port {port}, which Service {name} does not have"),
+            UPGRADE,
+        ),
+        Some(target) if target != expected => findings.problem(
+            format!("Service {name} is not as this version expects: the targetPort of {port} is {target} instead of {expected}"),
+            UPGRADE,
+        ),
+        Some(_) => {}
+    }
+}
+
+/// Diagnoses the endpoints of the Service, and returns how many replicas are ready.
+fn check_ready(facts: &Facts, name: &str, findings: &mut Findings) -> usize {
+    let slices = findings.known("the endpoints of the Service are not known", &facts.slices);
+    let Some(slices) = slices else { return 0 };
+    let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+    let endpoints =
+        endpoints.filter(|of| of.conditions.as_ref().and_then(|of| of.ready).unwrap_or(true));
+    // With two address families a pod has an endpoint in each.
+    let targets = endpoints
+        .map(|of| of.target_ref.as_ref().and_then(|of| of.name.as_ref()).ok_or(&of.addresses));
+    let ready = targets.collect::<BTreeSet<_>>().len();
+    let webhooks = facts.containers().filter(|(role, _, _)| *role == Role::Webhook);
+    let desired: i32 =
+        webhooks.filter_map(|(_, deployment, _)| deployment.spec.as_ref()?.replicas).sum();
+    let pods = "kubectl describe pods of the webhook, and their logs";
+    if ready == 0 {
+        let what = format!("no replica of the webhook is ready behind Service {name}");
+        findings.problem(what, pods);
+    } else if i32::try_from(ready).is_ok_and(|ready| ready < desired) {
+        let what = format!("{ready} of {desired} replicas of the webhook are ready");
+        findings.warning(what, pods);
+    }
+    ready
 }
