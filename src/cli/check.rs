@@ -24,9 +24,8 @@ use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::live::{self, Access, Part, parse_namespace};
+use super::live::{self, Access, Namespaces, Part, parse_namespace};
 use super::page::Painter;
-use super::plan::settle;
 use super::progress::Progress;
 use super::{input, parse_duration, print_notice};
 use stowplan_core::systems::DIAGNOSTICS;
@@ -157,7 +156,7 @@ struct Asked {
 
 /// A kind of objects on the command line.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Pod,
     Node,
     /// A kind that a system diagnoses.
@@ -185,7 +184,7 @@ impl Kind {
         }
     }
 
-    /// What there is none of if the object does not exist, for people.
+    /// Returns the word for what is missing if the object does not exist.
     fn missing(self) -> &'static str {
         match self {
             Self::Pod => "pod",
@@ -237,12 +236,15 @@ fn format_kinds() -> String {
     }
 }
 
-/// The cluster, and what is asked of it.
-struct Read {
-    cluster: Cluster,
-    policy: Policy,
+/// A cluster with what can be diagnosed.
+pub(super) struct Read {
+    pub(super) cluster: Cluster,
+    pub(super) policy: Policy,
     /// The documents of workloads.
-    workloads: Vec<Value>,
+    pub(super) workloads: Vec<Value>,
+    /// All documents of the files, if files were read.
+    pub(super) documents: Vec<Value>,
+    /// The namespace that is asked about, unless all are.
     namespace: String,
 }
 
@@ -260,7 +262,16 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             output: arguments.output,
         });
     }
-    let Read { cluster, policy, workloads, namespace } = read(arguments)?;
+    let Read { cluster, policy, workloads, namespace, .. } = read(&Sources {
+        files: &arguments.cluster,
+        access: &arguments.access,
+        namespaces: match arguments.all_namespaces {
+            true => Namespaces::All,
+            false => Namespaces::One(arguments.namespace.as_deref()),
+        },
+        policy: arguments.policy.as_deref(),
+        kinds: arguments.object.as_ref().map(|asked| asked.kinds.as_slice()),
+    })?;
     let context =
         Context { cluster: &cluster, policy: &policy, now: Timestamp::now(), pods: pod::CHECKS };
     let progress = Progress::begin("diagnosing");
@@ -280,17 +291,31 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(if diagnosis.has_obstacle() { ExitCode::from(OBSTACLE) } else { ExitCode::SUCCESS })
 }
 
-/// Reads the cluster, or the files in its place.
-fn read(arguments: &Arguments) -> anyhow::Result<Read> {
-    let policy = input::read_policy(arguments.policy.as_deref())?;
-    let given = arguments.namespace.as_deref();
-    if !arguments.cluster.is_empty() {
-        arguments.access.ensure_unused(OF_CLUSTERS)?;
-        let (cluster, workloads) = files::read(&arguments.cluster, &mut settle::complete)?;
-        let namespace = given.unwrap_or("default").to_owned();
-        return Ok(Read { cluster, policy: policy.unwrap_or_default(), workloads, namespace });
+/// The cluster that is read, or the files in its place.
+pub(super) struct Sources<'s> {
+    /// Files and folders; empty: the cluster of a kubeconfig context.
+    pub(super) files: &'s [PathBuf],
+    pub(super) access: &'s Access,
+    pub(super) namespaces: Namespaces<'s>,
+    /// The policy file.
+    pub(super) policy: Option<&'s Path>,
+    /// The kinds that are asked about; `None`: all.
+    pub(super) kinds: Option<&'s [Kind]>,
+}
+
+/// Reads what can be diagnosed.
+pub(super) fn read(sources: &Sources<'_>) -> anyhow::Result<Read> {
+    let Sources { files, access, namespaces, policy, kinds } = *sources;
+    let policy = input::read_policy(policy)?;
+    if !files.is_empty() {
+        access.ensure_unused(OF_CLUSTERS)?;
+        let (cluster, documents) = files::read(files)?;
+        let is_workload = |of: &&Value| WORKLOADS.iter().any(|workload| workload.is_document(of));
+        let workloads = documents.iter().filter(is_workload).cloned().collect();
+        let policy = policy.unwrap_or_default();
+        let namespace = namespaces.named().unwrap_or("default").to_owned();
+        return Ok(Read { cluster, policy, workloads, documents, namespace });
     }
-    let kinds = arguments.object.as_ref().map(|asked| asked.kinds.as_slice());
     let further: Vec<_> = WORKLOADS
         .iter()
         .filter(|workload| {
@@ -302,68 +327,26 @@ fn read(arguments: &Arguments) -> anyhow::Result<Read> {
     let needs_all =
         |kind: &Kind| !matches!(kind, Kind::OfSystem(CheckedKind { needs_all_pods: false, .. }));
     let part = Part {
-        namespace: given,
-        all: arguments.all_namespaces,
+        namespaces,
         with_all_pods: kinds.is_none_or(|kinds| kinds.iter().any(needs_all)),
         with_policy: policy.is_none(),
         further: &further,
     };
-    let live = live::read_for_check(&arguments.access, &part)?;
+    let live = live::read_for_check(access, &part)?;
     live.warnings.iter().for_each(|warning| print_notice(warning));
-    let policy = policy.or(live.policy).unwrap_or_default();
-    let (cluster, workloads, namespace) = (live.cluster, live.further, live.namespace);
-    Ok(Read { cluster, policy, workloads, namespace })
-}
-
-/// Where a cluster is read from as a whole.
-pub(super) struct Sources<'s> {
-    /// Files and folders; empty: the cluster of a kubeconfig context.
-    pub(super) files: &'s [PathBuf],
-    pub(super) access: &'s Access,
-    /// `None`: all namespaces.
-    pub(super) namespace: Option<&'s str>,
-    /// The policy file.
-    pub(super) policy: Option<&'s Path>,
-}
-
-/// A cluster with everything that can be diagnosed.
-pub(super) struct Everything {
-    pub(super) cluster: Cluster,
-    pub(super) policy: Policy,
-    /// The documents of workloads.
-    pub(super) workloads: Vec<Value>,
+    Ok(Read {
+        cluster: live.cluster,
+        policy: policy.or(live.policy).unwrap_or_default(),
+        workloads: live.further,
+        documents: Vec::new(),
+        namespace: live.namespace,
+    })
 }
 
 /// The diagnosis of pods that wait, for other commands.
 pub(super) const POD_CHECKS: PodChecks = pod::CHECKS_OF_WAITING;
 
-/// Reads a namespace of a cluster, or all. `complete` may change documents from files before they are
-/// read.
-pub(super) fn read_everything(
-    sources: &Sources<'_>,
-    complete: &mut dyn FnMut(&mut Value),
-) -> anyhow::Result<Everything> {
-    let policy = input::read_policy(sources.policy)?;
-    if !sources.files.is_empty() {
-        sources.access.ensure_unused(OF_CLUSTERS)?;
-        let (cluster, workloads) = files::read(sources.files, complete)?;
-        return Ok(Everything { cluster, policy: policy.unwrap_or_default(), workloads });
-    }
-    let further: Vec<_> = WORKLOADS.iter().map(Workload::api_resource).collect();
-    let part = Part {
-        namespace: sources.namespace,
-        all: sources.namespace.is_none(),
-        with_all_pods: true,
-        with_policy: policy.is_none(),
-        further: &further,
-    };
-    let live = live::read_for_check(sources.access, &part)?;
-    live.warnings.iter().for_each(|warning| print_notice(warning));
-    let policy = policy.or(live.policy).unwrap_or_default();
-    Ok(Everything { cluster: live.cluster, policy, workloads: live.further })
-}
-
-/// Why what waits in a namespace, or in all.
+/// Diagnoses everything in a namespace, or in all of them.
 ///
 /// # Errors
 /// The namespace does not exist.

@@ -3,6 +3,8 @@
 //! All problems are reported together, each with its file, document and line.
 
 // The paths hold also where a fuzz target includes this file.
+#[path = "input/items.rs"]
+mod items;
 #[path = "input/names.rs"]
 pub(super) mod names;
 #[path = "input/problems.rs"]
@@ -16,11 +18,13 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 
 use super::yaml;
+pub(super) use items::{Document, Item, describe};
+use items::{TEMPLATE, UNRENDERED};
 pub(super) use names::Generator;
 pub(super) use problems::Problems;
 use stowplan_core::systems::policy::Policy;
@@ -36,14 +40,9 @@ const STDIN: &str = "-";
 /// The extensions of the files that are read from a folder, as by kubectl.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
-/// The beginning of an expression in a Helm template, and the problem of such a file.
-const TEMPLATE: &str = "{{";
-const UNRENDERED: &str =
-    "is a Helm template that was not rendered: `helm template NAME CHART | stowplan plan -f -`";
-
 /// The location of a document.
 #[derive(Clone, Debug)]
-pub(super) struct Location {
+pub(crate) struct Location {
     file: Rc<str>,
     /// The number of the document, counted from 1. Empty documents are not counted.
     index: usize,
@@ -55,130 +54,6 @@ impl fmt::Display for Location {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}, document {}", self.file, self.index)?;
         self.line.map_or(Ok(()), |line| write!(formatter, " (line {line})"))
-    }
-}
-
-/// A document that is not empty.
-#[derive(Debug)]
-pub(super) struct Document {
-    pub(super) location: Location,
-    pub(super) value: Value,
-}
-
-/// A Kubernetes object in a document: the document itself, or an item of a list in it.
-#[derive(Clone, Debug)]
-pub(super) struct Item<'d> {
-    pub(super) version: String,
-    pub(super) kind: String,
-    /// JSON pointer from the document to the object.
-    pub(super) pointer: String,
-    pub(super) value: &'d Value,
-}
-
-impl Item<'_> {
-    /// The API group; empty: the core group.
-    pub(super) fn group(&self) -> &str {
-        self.version.rsplit_once('/').map_or("", |(group, _)| group)
-    }
-
-    /// The object with its `apiVersion` and `kind`, which an item of a list may lack.
-    pub(super) fn to_object(&self) -> Value {
-        let mut value = self.value.clone();
-        if let Value::Object(members) = &mut value {
-            members.insert("apiVersion".to_owned(), self.version.as_str().into());
-            members.insert("kind".to_owned(), self.kind.as_str().into());
-        }
-        value
-    }
-
-    /// Whether its name or namespace is a Helm expression.
-    fn is_unrendered(&self) -> bool {
-        let texts = ["name", "generateName", "namespace"]
-            .map(|key| self.value.pointer(&format!("/metadata/{key}")).and_then(Value::as_str));
-        texts.into_iter().flatten().any(|text| text.contains(TEMPLATE))
-    }
-}
-
-impl Document {
-    /// The objects in the document; lists are replaced by their items.
-    pub(super) fn items(&self, problems: &mut Problems) -> Vec<Item<'_>> {
-        let mut items = Vec::new();
-        self.collect_items(&self.value, String::new(), None, &mut items, problems);
-        items
-    }
-
-    fn collect_items<'d>(
-        &self,
-        value: &'d Value,
-        pointer: String,
-        list: Option<(&str, &str)>,
-        items: &mut Vec<Item<'d>>,
-        problems: &mut Problems,
-    ) {
-        let located = |what: &str| match pointer.as_str() {
-            "" => format!("{}: {what}", self.location),
-            pointer => format!("{}, {}: {what}", self.location, pointer.trim_start_matches('/')),
-        };
-        let Value::Object(members) = value else {
-            problems.push(located(&format!("{} is not a Kubernetes object", describe(value))));
-            return;
-        };
-        let mut read_word = |key: &str, inherited: Option<&str>| match (members.get(key), inherited)
-        {
-            (Some(Value::String(word)), _) if !word.is_empty() => Some(word.clone()),
-            (None | Some(Value::Null), Some(word)) => Some(word.to_owned()),
-            (None | Some(Value::Null | Value::String(_)), None) => {
-                problems.push(located(&format!("has no {key}, so it is not a Kubernetes object")));
-                None
-            }
-            (Some(other), _) => {
-                problems
-                    .push(located(&format!("{key} is {}, and must be a word", describe(other))));
-                None
-            }
-        };
-        let version = read_word("apiVersion", list.map(|(version, _)| version));
-        let kind = read_word("kind", list.map(|(_, kind)| kind));
-        let (Some(version), Some(kind)) = (version, kind) else { return };
-        match (kind.strip_suffix("List"), members.get("items")) {
-            (Some(of), Some(Value::Array(inner))) => {
-                // The items of a `PodList` may lack their kind, those of a `List` may not.
-                let list = Some((version.as_str(), of)).filter(|(_, of)| !of.is_empty());
-                for (index, item) in inner.iter().enumerate() {
-                    self.collect_items(
-                        item,
-                        format!("{pointer}/items/{index}"),
-                        list,
-                        items,
-                        problems,
-                    );
-                }
-            }
-            (Some(_), None | Some(Value::Null)) => {}
-            (Some(_), Some(other)) => {
-                problems
-                    .push(located(&format!("items is {}, and must be a list", describe(other))));
-            }
-            (None, _) => {
-                let item = Item { version, kind, pointer, value };
-                match item.is_unrendered() {
-                    true => problems.push(format!("{}: {} {UNRENDERED}", self.location, item.kind)),
-                    false => items.push(item),
-                }
-            }
-        }
-    }
-}
-
-/// Describes a value for people, for example `the number 5`.
-pub(super) fn describe(value: &Value) -> String {
-    match value {
-        Value::Null => "nothing".to_owned(),
-        Value::Bool(value) => format!("the boolean {value}"),
-        Value::Number(value) => format!("the number {value}"),
-        Value::String(_) => "a text".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "a map".to_owned(),
     }
 }
 
@@ -218,28 +93,40 @@ pub(super) fn read_cluster(
     keep: &mut dyn FnMut(Value),
 ) -> anyhow::Result<View> {
     let mut view = View::default();
+    let count = read_objects(paths, names, |object| {
+        systems::object(object.clone())?.into_iter().for_each(|read| view.apply(read));
+        keep(object);
+        Ok(())
+    })?;
+    // Probably an earlier command of the pipe failed. Without this error, everything would be
+    // refused because the cluster has no nodes.
+    ensure!(count > 0 || paths.is_empty(), "no Kubernetes object in {}", format_paths(paths));
+    Ok(view)
+}
+
+/// Gives each object in `paths` to `take`. Objects without a name get one of `names`. Returns the
+/// number of documents.
+///
+/// # Errors
+/// [`Problems`]: all that cannot be read, is not an object, or is refused by `take`.
+pub(super) fn read_objects(
+    paths: &[PathBuf],
+    names: &mut Generator,
+    mut take: impl FnMut(Value) -> Result<(), String>,
+) -> Result<usize, Problems> {
     let mut problems = Problems::default();
     let documents = read_documents(paths, &mut problems);
     for document in &documents {
         for item in document.items(&mut problems) {
             let mut object = item.to_object();
             names.complete(&mut object);
-            match systems::object(object.clone()) {
-                Ok(read) => {
-                    read.into_iter().for_each(|read| view.apply(read));
-                    keep(object);
-                }
-                Err(problem) => problems.push(format!("{}: {problem}", document.location)),
+            if let Err(problem) = take(object) {
+                problems.push(format!("{}: {problem}", document.location));
             }
         }
     }
-    // Probably an earlier command of the pipe failed. Without this error, everything would be
-    // refused because the cluster has no nodes.
-    if documents.is_empty() && problems.0.is_empty() && !paths.is_empty() {
-        problems.push(format!("no Kubernetes object in {}", format_paths(paths)));
-    }
     problems.into_result()?;
-    Ok(view)
+    Ok(documents.len())
 }
 
 /// Reads the policy in a file, if there is one.
@@ -418,7 +305,7 @@ fn split_chunks(text: &str) -> Vec<(usize, &str)> {
     chunks
 }
 
-/// Whether a line of YAML has no content.
+/// Returns true if a line of YAML has no content.
 fn is_empty_line(line: &str) -> bool {
     let line = line.trim();
     line.is_empty() || line.starts_with(['#', '%']) || line == "---" || line == "..."

@@ -27,19 +27,19 @@ pub(super) struct Live {
     pub(super) policy: Option<Policy>,
     /// The namespace of the kubeconfig context.
     pub(super) namespace: String,
-    /// What is not known and could change decisions.
+    /// The part of the cluster that is not known and could change decisions.
     pub(super) unknown: Option<String>,
-    /// What could not be read, and what that means for the result.
+    /// The lists that could not be read, and what that means for the result.
     pub(super) warnings: Vec<String>,
 }
 
-/// What `plan` needs of the cluster, besides what decisions depend on.
+/// The parts of the cluster that `plan` needs besides those that decisions depend on.
 pub(super) struct Wanted<'k> {
-    /// Whether its policy.
+    /// True if the policy is wanted.
     pub(super) policy: bool,
-    /// Whether the objects that only explain decisions.
+    /// True if the objects that only explain decisions are wanted.
     pub(super) explanation: bool,
-    /// True: all pods, as the controller sees them.
+    /// True if all pods are wanted, as the controller sees them.
     pub(super) pods: bool,
     /// Gets each object.
     pub(super) keep: &'k mut dyn FnMut(Value),
@@ -113,16 +113,31 @@ fn apply_explaining(view: &mut View, pod: &Pod) {
     object.into_iter().for_each(|object| view.apply(object));
 }
 
+/// The namespaces whose objects are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Namespaces<'n> {
+    All,
+    /// The one of this name; `None`: that of the kubeconfig context.
+    One(Option<&'n str>),
+}
+
+impl<'n> Namespaces<'n> {
+    /// Returns the name of the one that is asked for, if the user has named one.
+    pub(super) fn named(self) -> Option<&'n str> {
+        match self {
+            Self::All => None,
+            Self::One(name) => name,
+        }
+    }
+}
+
 /// The part of a cluster that `check` reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part<'p> {
-    /// `None`: the context's.
-    pub(super) namespace: Option<&'p str>,
-    /// Whether the objects of all namespaces are asked for.
-    pub(super) all: bool,
-    /// Whether the free capacity of nodes matters, and so the pods of other namespaces.
+    pub(super) namespaces: Namespaces<'p>,
+    /// True if the free capacity of nodes matters, and so the pods of other namespaces.
     pub(super) with_all_pods: bool,
-    /// Whether to read the policy.
+    /// True if the policy is read, too.
     pub(super) with_policy: bool,
     /// Further kinds, with their plural names.
     pub(super) further: &'p [(ApiResource, &'static str)],
@@ -137,7 +152,7 @@ pub(super) struct LiveCheck {
     pub(super) namespace: String,
     /// The objects of the further kinds.
     pub(super) further: Vec<Value>,
-    /// What could not be read, and what that means for the result.
+    /// The lists that could not be read, and what that means for the result.
     pub(super) warnings: Vec<String>,
 }
 
@@ -151,9 +166,11 @@ pub(super) fn read_for_check(access: &Access, part: &Part<'_>) -> anyhow::Result
 
 async fn list_for_check(access: &Access, part: &Part<'_>) -> anyhow::Result<LiveCheck> {
     let connection = access.connect().await?;
-    let namespace = part.namespace.map_or_else(|| connection.namespace.clone(), str::to_owned);
+    let named = part.namespaces.named();
+    let namespace = named.map_or_else(|| connection.namespace.clone(), str::to_owned);
+    let all = matches!(part.namespaces, Namespaces::All);
     let mut cluster = Cluster::default();
-    let mut lists = Lists::new(connection, namespace.clone(), part.all);
+    let mut lists = Lists::new(connection, namespace.clone(), all);
     let progress = Progress::begin("reading nodes");
     for node in lists.list_nodes().await?.into_iter().flatten() {
         cluster.add_node(node);
@@ -169,13 +186,13 @@ async fn list_for_check(access: &Access, part: &Part<'_>) -> anyhow::Result<Live
         further.extend(lists.list_documents(resource, plural, without).await?);
     }
     let with_all_pods = part.with_all_pods || (systems::EXPLANATION.needs_all_pods)(&cluster.view);
-    let without = match with_all_pods && !part.all {
+    let without = match with_all_pods && !all {
         true => "the capacity that pods leave on nodes is not known",
         false => "no pod is diagnosed",
     };
     progress.step("reading pods");
-    for pod in lists.list_pods(part.all || with_all_pods, without).await? {
-        if part.all || pod.metadata.namespace.as_ref() == Some(&namespace) {
+    for pod in lists.list_pods(all || with_all_pods, without).await? {
+        if all || pod.metadata.namespace.as_ref() == Some(&namespace) {
             cluster.add_pod(pod);
         } else {
             let object = systems::project(&pod, Scope::Controller);

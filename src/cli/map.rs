@@ -23,8 +23,8 @@ use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::check::{self, Sources};
-use super::live::{Access, parse_namespace};
+use super::check::{self, Read, Sources};
+use super::live::{Access, Namespaces, parse_namespace};
 use super::page::Painter;
 use super::plan::settle;
 use super::print_notice;
@@ -103,27 +103,23 @@ enum Format {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let sources = Sources {
+    let namespace = arguments.namespace.as_deref();
+    let Read { mut cluster, policy, workloads, documents, .. } = check::read(&Sources {
         files: &arguments.cluster,
         access: &arguments.access,
-        namespace: arguments.namespace.as_deref(),
+        namespaces: namespace.map_or(Namespaces::All, |name| Namespaces::One(Some(name))),
         policy: arguments.policy.as_deref(),
-    };
-    let mut documents = Vec::new();
-    let read = check::read_everything(&sources, &mut |document| {
-        settle::complete(document);
-        documents.push(document.clone());
+        kinds: None,
     })?;
-    let (mut cluster, policy, now) = (read.cluster, read.policy, Timestamp::now());
+    let now = Timestamp::now();
     add_assumed(&mut cluster, documents, &policy, now)?;
     if cluster.has_no_nodes() {
         print_notice("no node is known, so only what waits is shown");
     }
-    let namespace = arguments.namespace.as_deref();
     let context = Context { cluster: &cluster, policy: &policy, now, pods: check::POD_CHECKS };
     let progress = Progress::begin("diagnosing");
     let mut map = Map::new(&context, namespace);
-    map.add_waiting(&check::diagnose_everything(&context, &read.workloads, namespace)?);
+    map.add_waiting(&check::diagnose_everything(&context, &workloads, namespace)?);
     drop(progress);
     let output = match arguments.output {
         Format::Text => {

@@ -37,7 +37,7 @@ const PROBLEM: u8 = 1;
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// What was found.
+/// The lines about an installation.
 #[derive(Debug, Serialize)]
 struct Report {
     kind: &'static str,
@@ -52,13 +52,13 @@ impl Report {
     }
 }
 
-/// What is asked for.
+/// The arguments of the check.
 #[derive(Debug)]
 pub(super) struct Options<'o> {
     pub(super) access: &'o Access,
     pub(super) installed_in: Option<&'o str>,
     pub(super) try_in: Option<&'o str>,
-    /// How long to wait until there is no problem.
+    /// The most time to wait until there is no problem.
     pub(super) wait: Duration,
     pub(super) output: Format,
 }
@@ -108,7 +108,7 @@ async fn wait(client: &Client, options: &Options<'_>) -> anyhow::Result<Report> 
     }
 }
 
-/// The lines about an installation.
+/// Returns the lines about an installation.
 fn diagnose(facts: &Facts) -> Report {
     let policy = processes::find_policy(facts);
     let mut items = webhooks::check(facts, &policy);

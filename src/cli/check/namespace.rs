@@ -1,4 +1,4 @@
-//! What waits in a namespace, or in all of them.
+//! Diagnoses everything in a namespace, or in all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,7 +108,7 @@ fn diagnose_one(
     diagnosis
 }
 
-/// Whether a pod is that of an object of stowplan which one of the diagnoses covers.
+/// Returns true if a pod is that of an object of stowplan which one of the diagnoses covers.
 fn is_part_of_own(pod: &Pod, namespace: &str, parts: &[Diagnosis]) -> bool {
     let mut objects = SYSTEMS.iter().flat_map(|system| system.traces.objects);
     objects.any(|(resource, key)| {

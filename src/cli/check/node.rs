@@ -1,4 +1,4 @@
-//! Why a node takes no pods of stowplan, and what stowplan has decided about it.
+//! Diagnoses why a node takes no pods of stowplan, and what stowplan has decided about it.
 
 use stowplan_core::kubernetes::{is_finished, node_name};
 use stowplan_core::systems::DIAGNOSTICS;
@@ -10,7 +10,7 @@ use stowplan_core::view::Name;
 /// The names of nodes on the command line.
 pub(super) const NAMES: &[&str] = &["node", "nodes", "no"];
 
-/// Why a node takes no pods. `None`: there is no such node.
+/// Diagnoses why a node takes no pods. `None`: there is no such node.
 pub(super) fn diagnose(context: &Context<'_>, name: &str) -> Option<Diagnosis> {
     let cluster = context.cluster;
     let candidate = cluster.candidate(name)?;

@@ -1,4 +1,4 @@
-//! Why a pod is where it is, or waits: what all systems have in common, and what each adds.
+//! Diagnoses why a pod is where it is, or waits: what all systems have in common, and what each adds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ use stowplan_core::view::{Name, Owner};
 /// The diagnosis of pods, for the systems.
 pub(super) const CHECKS: PodChecks = PodChecks { diagnose, report_missing_changes };
 
-/// The same for what waits: a pod with a node does not wait, whatever the webhook would change in it now.
+/// The diagnosis of pods that wait: one with a node does not, whatever the webhook would change in it now.
 pub(super) const CHECKS_OF_WAITING: PodChecks =
     PodChecks { diagnose: diagnose_waiting, report_missing_changes };
 
@@ -34,7 +34,7 @@ fn diagnose_waiting(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnosis 
     diagnose_as(context, name, pod, node_name(pod).is_none())
 }
 
-/// Why a pod is where it is, or waits.
+/// Diagnoses why a pod is where it is, or waits.
 pub(super) fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnosis {
     diagnose_as(context, name, pod, true)
 }
@@ -191,7 +191,7 @@ fn asked(pod: &Pod) -> Vec<String> {
         .collect()
 }
 
-/// What the pod's record says.
+/// Returns what the pod's record says.
 fn decided(pod: &Pod, name: &Name, context: &Context<'_>) -> Vec<String> {
     let record = annotation(&pod.metadata, record::KEY);
     let Some(record) = record else {
@@ -258,7 +258,7 @@ fn report_missing_changes(
     }
 }
 
-/// What the scheduler looks at for a pod. Without the label of node names there is no pod affinity.
+/// Returns the checks of the scheduler for a pod. Without the label of node names there is no pod affinity.
 fn checks_for(pod: &Pod) -> &'static [Check] {
     let on_one_node = |term: &PodAffinityTerm| term.topology_key == HOSTNAME;
     match required_pod_terms(affinity(pod)).iter().any(on_one_node) {
@@ -407,7 +407,7 @@ fn report_exlocation<'c>(
     Nodes { eligible, closed }
 }
 
-/// Whether a term of pod (anti-)affinity on one node is about `other`, a pod of the same namespace.
+/// Returns true if a term of pod (anti-)affinity on one node is about `other`, a pod of the same namespace.
 fn is_about(term: &PodAffinityTerm, other: &Pod) -> bool {
     let Some(selector) = &term.label_selector else { return false };
     let Ok(selector) = Selector::try_from(selector.clone()) else { return false };

@@ -20,14 +20,14 @@ use stowplan_core::view::resource::{POD, Resource};
 
 /// A kind of objects that create pods.
 #[derive(Debug)]
-pub(super) struct Workload {
+pub(in crate::cli) struct Workload {
     /// The names on the command line.
     pub(super) names: &'static [&'static str],
     resource: Resource,
     count: Count,
 }
 
-/// How many pods an object has.
+/// The number of pods that an object has.
 #[derive(Debug)]
 enum Count {
     /// As many as it has at this path, or one.
@@ -87,19 +87,15 @@ impl Workload {
         self.resource.kind
     }
 
-    /// What is read from a cluster: the resource, and its plural name.
+    /// Returns what is read from a cluster: the resource, and its plural name.
     pub(super) fn api_resource(&self) -> (ApiResource, &'static str) {
         (self.resource.api_resource(), self.resource.plural)
     }
 
-    /// Whether a document is an object of this kind.
-    pub(super) fn is_of_kind(&self, version: &str, kind: &str) -> bool {
-        self.resource.kind == kind && self.resource.api_version() == version
-    }
-
-    fn is_document(&self, document: &Value) -> bool {
-        let text = |key: &str| document[key].as_str().unwrap_or_default();
-        self.is_of_kind(text("apiVersion"), text("kind"))
+    /// Returns true if a document is an object of this kind.
+    pub(super) fn is_document(&self, document: &Value) -> bool {
+        document["kind"] == self.resource.kind
+            && document["apiVersion"] == self.resource.api_version().as_str()
     }
 
     /// Returns true if a diagnosis of this kind needs the objects of `other`.
@@ -118,7 +114,7 @@ impl Workload {
         names.collect()
     }
 
-    /// Whether stowplan has created an object: such a one is a part of another diagnosis.
+    /// Returns true if stowplan has created an object: such a one is a part of another diagnosis.
     fn is_own(&self, document: &Value) -> bool {
         let mut objects = SYSTEMS.iter().flat_map(|system| system.traces.objects);
         objects.any(|(resource, label)| {
@@ -127,7 +123,7 @@ impl Workload {
         })
     }
 
-    /// Why the pods of an object wait. `None`: there is neither the object nor a pod of it.
+    /// Diagnoses why the pods of an object wait. `None`: there is neither the object nor a pod of it.
     pub(super) fn diagnose(
         &self,
         context: &Context<'_>,
@@ -191,7 +187,7 @@ impl Workload {
         }
     }
 
-    /// Whether the object of this name has created a pod.
+    /// Returns true if the object of this name has created a pod.
     fn owns(&self, name: &str, pod: &Pod) -> bool {
         let made_by = Some((self.kind(), name));
         let of_maker = || controller(&pod.metadata).map(|of| (&*of.kind, &*of.name));
