@@ -17,7 +17,7 @@ pub(super) fn width_of(columns: usize, size: u32) -> u32 {
     columns.saturating_mul(size * COLUMN).div_ceil(100)
 }
 
-/// How many columns fit into a width.
+/// Returns the number of columns that fit into a width.
 pub(super) fn columns_in(width: u32, size: u32) -> usize {
     (width * 100 / (size * COLUMN)) as usize
 }
@@ -45,7 +45,7 @@ impl Rect {
     }
 }
 
-/// What a rectangle looks like.
+/// The look of a rectangle.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Look {
     /// It is not drawn, and only holds what is in it.
@@ -70,7 +70,7 @@ pub(super) enum Look {
     Bar(Ink),
 }
 
-/// How a text is written.
+/// The style of a text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Style {
     Plain,
@@ -99,7 +99,7 @@ pub(super) struct Label {
 pub(super) struct Block {
     pub(super) rect: Rect,
     pub(super) look: Look,
-    /// What is shown while the pointer is on it.
+    /// The text that is shown while the pointer is on it.
     pub(super) title: Option<String>,
     pub(super) labels: Vec<Label>,
     pub(super) blocks: Vec<Self>,

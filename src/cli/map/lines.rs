@@ -8,7 +8,7 @@ use stowplan_core::text::misleads;
 /// The most characters of a text that are looked at: annotations may have 256 KiB.
 const LONGEST: usize = 600;
 
-/// What stands for the part of a text that is left out.
+/// The sign for a part of a text that is left out.
 const CUT: char = '…';
 
 /// A text without characters that could control a terminal or are not allowed in XML, on one line, and no

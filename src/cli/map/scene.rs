@@ -25,14 +25,14 @@ const GUTTER: u32 = 28;
 /// The height of the title with the summary.
 const HEAD: u32 = 56;
 
-/// Whether a map has so many nodes that they are summed up by their zones.
+/// Returns true if a map has so many nodes that they are summed up by their zones.
 pub(super) fn is_by_zone(map: &Map) -> bool {
     map.nodes.len() > MOST_NODES
 }
 
 /// A page.
 pub(super) struct Scene {
-    /// What it shows, in a few words.
+    /// Its content in a few words.
     pub(super) title: String,
     pub(super) page: Block,
 }
@@ -79,7 +79,7 @@ fn build_cards(map: &Map) -> (Vec<Block>, usize) {
     }
 }
 
-/// What the map shows, in a few words.
+/// Describes the map in a few words.
 pub(super) fn describe(map: &Map) -> String {
     let waiting: usize = map.waiting.iter().map(|of| of.objects.len()).sum();
     let mut parts = vec![counted(map.nodes.len(), "node"), counted(map.groups.len(), "group")];
@@ -107,13 +107,13 @@ fn explain(map: &Map) -> String {
 /// The size of a chip.
 const CHIP: (u32, u32) = (24, 20);
 
-/// How a chip is drawn.
+/// The form of a chip.
 #[derive(Clone, Copy)]
 enum Form {
     Solid,
-    /// Of a pod that only keeps a group together.
+    /// The chip of a pod that only keeps a group together.
     Hollow,
-    /// Of a slot without a pod.
+    /// The chip of a slot without a pod.
     Dashed,
 }
 

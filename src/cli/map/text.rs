@@ -1,11 +1,12 @@
 //! Writes a map for terminals: a line for each group, then each node with its pods, then what waits.
 
 use anstyle::{Ansi256Color, Style};
+use textwrap::core::display_width;
 
 use super::ink::Ink;
 use super::lines::{columns, counted, fit, fit_name, number, wrap};
 use super::scene::{count, describe, is_by_zone, name_objects, why};
-use super::zones::{Zone, find_zones};
+use super::zones::{Counts, Zone, find_zones};
 use crate::cli::page::{BAD, Painter, REMEDY, TITLE};
 use stowplan_core::systems::map::{Map, MapCell, MapNode, MapPod, MapReserved};
 
@@ -24,12 +25,6 @@ struct Writer<'m> {
     width: usize,
     painter: Painter,
     text: String,
-}
-
-/// A part of a line, with its columns: it may have escape sequences.
-struct Token {
-    text: String,
-    columns: usize,
 }
 
 /// The text form for so many columns.
@@ -58,8 +53,17 @@ impl Writer<'_> {
         self.line(&title);
     }
 
-    fn style_of(group: usize) -> Style {
-        Style::new().fg_color(Some(Ansi256Color(Ink::of(group).terminal()).into()))
+    /// Returns the mark of a group in its colour, in at least so many columns. `None`: of what has no group.
+    fn mark(&self, group: Option<usize>, widest: usize) -> String {
+        let Some(group) = group else { return format!("{:<widest$}", "·") };
+        let colour = Ansi256Color(Ink::of(group).terminal());
+        let mark = format!("{:<widest$}", self.map.groups[group].mark);
+        self.painter.paint(Style::new().fg_color(Some(colour.into())), &mark)
+    }
+
+    /// Returns the columns of the longest mark.
+    fn widest_mark(&self) -> usize {
+        self.map.groups.iter().map(|group| group.mark.len()).max().unwrap_or(1)
     }
 
     fn write_groups(&mut self) {
@@ -67,10 +71,9 @@ impl Writer<'_> {
             return;
         }
         self.title("Groups");
-        let widest = self.map.groups.iter().map(|group| group.mark.len()).max().unwrap_or(1);
+        let widest = self.widest_mark();
         for (index, group) in self.map.groups.iter().enumerate() {
-            let mark =
-                self.painter.paint(Self::style_of(index), &format!("{:<widest$}", group.mark));
+            let mark = self.mark(Some(index), widest);
             let detail = match group.detail.as_str() {
                 "" => String::new(),
                 detail => format!(" ({detail})"),
@@ -94,7 +97,7 @@ impl Writer<'_> {
         for node in &map.nodes {
             let name = fit_name(&node.name, widest);
             let pad = " ".repeat(widest - columns(&name));
-            let mut tokens: Vec<Token> = Vec::new();
+            let mut tokens: Vec<String> = Vec::new();
             let states = node.states.iter().map(|state| (*state).to_owned());
             let about: Vec<String> = states
                 .chain(node.zone_in_words())
@@ -122,54 +125,47 @@ impl Writer<'_> {
             tokens.extend(node.reserved.iter().map(|reserved| self.reserved_token(reserved)));
             let others = node.others.len() + node.unseen;
             if others > 0 {
-                tokens.push(token(format!("+ {}", counted(others, "other pod"))));
+                tokens.push(format!("+ {}", counted(others, "other pod")));
             } else if tokens.is_empty() && node.cells.is_empty() {
-                tokens.push(token("no pods".to_owned()));
+                tokens.push("no pods".to_owned());
             }
             out.extend(self.flow(tokens, indent).into_iter().map(|line| begin() + &line));
             out.iter().for_each(|line| self.line(line));
         }
     }
 
-    fn pod_token(&self, pod: &MapPod) -> Token {
-        let mark = pod.group().map_or("·", |group| &self.map.groups[group].mark);
+    fn pod_token(&self, pod: &MapPod) -> String {
         let name = match pod.role {
             Some(role) if pod.is_placeholder => format!("({role})"),
             _ => fit_name(&pod.name, LONGEST_POD),
         };
         let warning = if pod.has_obstacle { "!" } else { "" };
-        let width = columns(mark) + 1 + columns(&name) + warning.len();
-        let mark = match pod.group() {
-            Some(group) => self.painter.paint(Self::style_of(group), mark),
-            None => mark.to_owned(),
-        };
-        Token { text: format!("{mark} {name}{warning}"), columns: width }
+        format!("{} {name}{warning}", self.mark(pod.group(), 0))
     }
 
-    fn reserved_token(&self, reserved: &MapReserved) -> Token {
-        let mark = &self.map.groups[reserved.group].mark;
+    fn reserved_token(&self, reserved: &MapReserved) -> String {
         let name = fit_name(&reserved.label, LONGEST_POD);
-        let width = columns(mark) + columns(&name) + 3;
-        let mark = self.painter.paint(Self::style_of(reserved.group), mark);
-        Token { text: format!("{mark} [{name}]"), columns: width }
+        format!("{} [{name}]", self.mark(Some(reserved.group), 0))
     }
 
-    fn cell_tokens(&self, node: &MapNode, cell: &MapCell) -> Vec<Token> {
+    fn cell_tokens(&self, node: &MapNode, cell: &MapCell) -> Vec<String> {
         let pods = cell.pods.iter().map(|pod| self.pod_token(&node.pods[*pod]));
-        let mut tokens = vec![token(format!("{}:", fit(&cell.label, WIDEST_NAME)))];
+        let mut tokens = vec![format!("{}:", fit(&cell.label, WIDEST_NAME))];
         tokens.extend(pods);
         if cell.pods.is_empty() {
-            tokens.push(token("free".to_owned()));
+            tokens.push("free".to_owned());
         }
         tokens
     }
 
-    /// Puts tokens into lines.
-    fn flow(&self, tokens: Vec<Token>, indent: usize) -> Vec<String> {
+    /// Puts tokens, which may be coloured, into lines.
+    fn flow(&self, tokens: Vec<String>, indent: usize) -> Vec<String> {
         let room = self.width.saturating_sub(indent).max(1);
         let mut lines: Vec<String> = Vec::new();
         let mut used = 0;
-        for Token { text, columns } in tokens {
+        for text in tokens {
+            // Without the escape sequences.
+            let columns = display_width(&text);
             match lines.last_mut().filter(|_| used + 2 + columns <= room) {
                 Some(line) => {
                     line.push_str("  ");
@@ -195,26 +191,19 @@ impl Writer<'_> {
     fn write_zone(&mut self, zone: &Zone) {
         let head = fit(&format!("{}: {}", zone.title(), zone.describe()), self.width - 2);
         self.line(&format!("  {head}"));
-        let mut tokens: Vec<Token> = zone
-            .groups
-            .iter()
-            .map(|(group, counts)| {
-                let mark = &self.map.groups[*group].mark;
-                let reserved = match counts.reserved {
-                    0 => String::new(),
-                    reserved => format!(" + [{reserved}]"),
-                };
-                let text = format!("{}{reserved}", number(counts.pods));
-                let width = columns(mark) + 1 + columns(&text);
-                let mark = self.painter.paint(Self::style_of(*group), mark);
-                Token { text: format!("{mark} {text}"), columns: width }
-            })
-            .collect();
+        let of_group = |(group, counts): (&usize, &Counts)| {
+            let reserved = match counts.reserved {
+                0 => String::new(),
+                reserved => format!(" + [{reserved}]"),
+            };
+            format!("{} {}{reserved}", self.mark(Some(*group), 0), number(counts.pods))
+        };
+        let mut tokens: Vec<String> = zone.groups.iter().map(of_group).collect();
         if zone.alone > 0 {
-            tokens.push(token(format!("· {}", number(zone.alone))));
+            tokens.push(format!("· {}", number(zone.alone)));
         }
         if zone.others > 0 {
-            tokens.push(token(format!("+ {}", counted(zone.others, "other pod"))));
+            tokens.push(format!("+ {}", counted(zone.others, "other pod")));
         }
         for line in self.flow(tokens, 4) {
             self.line(&format!("    {line}"));
@@ -226,36 +215,22 @@ impl Writer<'_> {
             return;
         }
         self.title("What waits, and for what");
-        let marks = self.map.groups.iter().map(|group| group.mark.len());
-        let widest = marks.max().unwrap_or(1);
+        let widest = self.widest_mark();
         let room = self.width - widest - 4;
         for waiting in &self.map.waiting {
-            let mark = waiting.group.map_or("·", |group| &self.map.groups[group].mark);
-            let pad = " ".repeat(widest.saturating_sub(columns(mark)));
-            let mark = match waiting.group {
-                Some(group) => self.painter.paint(Self::style_of(group), mark),
-                None => mark.to_owned(),
-            };
-            self.line(&format!("  {mark}{pad}  {}", name_objects(waiting, room)));
+            let mark = self.mark(waiting.group, widest);
+            self.line(&format!("  {mark}  {}", name_objects(waiting, room)));
             let indent = " ".repeat(widest + 4);
-            for line in wrap(&why(waiting), room, 4) {
-                self.line(&format!("{indent}{}", self.painter.paint(BAD, &line)));
-            }
             let says = waiting.autoscaler.iter().map(|says| format!("autoscaler {says}"));
-            for line in says.flat_map(|says| wrap(&says, room, 4)) {
-                self.line(&format!("{indent}{line}"));
-            }
-            let remedy = match waiting.remedy.as_str() {
-                "" => Vec::new(),
-                remedy => wrap(&format!("→ {remedy}"), room, 4),
-            };
-            for line in remedy {
-                self.line(&format!("{indent}{}", self.painter.paint(REMEDY, &line)));
+            let remedy = Some(&waiting.remedy).filter(|remedy| !remedy.is_empty());
+            let remedy = remedy.map(|remedy| format!("→ {remedy}"));
+            let texts = [(BAD, why(waiting))].into_iter();
+            let texts = texts.chain(says.map(|says| (Style::new(), says)));
+            for (style, text) in texts.chain(remedy.map(|remedy| (REMEDY, remedy))) {
+                for line in wrap(&text, room, 4) {
+                    self.line(&format!("{indent}{}", self.painter.paint(style, &line)));
+                }
             }
         }
     }
-}
-
-fn token(text: String) -> Token {
-    Token { columns: columns(&text), text }
 }

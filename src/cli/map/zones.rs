@@ -20,7 +20,7 @@ pub(super) struct Zone {
     pub(super) others: usize,
 }
 
-/// What a group has in a zone.
+/// The pods and slots of a group in a zone.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Counts {
     pub(super) pods: usize,

@@ -1,4 +1,4 @@
-//! What is beside the nodes: the groups with their letters, the signs, and what waits for what.
+//! The panel beside the nodes: the groups with their letters, the signs, and what waits for what.
 
 use super::super::ink::Ink;
 use super::super::layout::{Block, Look, NORMAL, Rect, SMALL, Style, columns_in};
@@ -18,7 +18,7 @@ const LINE: u32 = 16;
 const GROUPS: usize = 12;
 const WAITING: usize = 8;
 
-/// What is beside nodes of this height.
+/// Builds the panel beside nodes of this height.
 pub(super) fn build(map: &Map, height: u32) -> Block {
     let mut panel = Block::new(Rect::new(0, 0, WIDTH, 0), Look::Panel);
     let mut y = INSET;
@@ -79,7 +79,7 @@ fn describe_detail(group: &MapGroup) -> String {
     if group.detail.is_empty() { String::new() } else { format!(" · {}", group.detail) }
 }
 
-/// How many pods a group has.
+/// Describes how many pods a group has.
 pub(in crate::cli::map) fn count(group: &MapGroup) -> String {
     let mut parts = vec![counted(group.placed + group.pending - group.placeholders, "pod")];
     if group.placeholders > 0 {
@@ -150,7 +150,7 @@ pub(in crate::cli::map) fn name_objects(waiting: &Waiting, most: usize) -> Strin
     format!("{} {}{more}", waiting.kind, fit_name(first, room))
 }
 
-/// Why they wait.
+/// Explains why the objects wait.
 pub(in crate::cli::map) fn why(waiting: &Waiting) -> String {
     match waiting.more {
         0 => waiting.why.clone(),
@@ -174,7 +174,7 @@ fn add_signs(map: &Map, panel: &mut Block, y: u32) -> u32 {
     y + 8
 }
 
-/// How a sign looks, the characters in it, and its meaning.
+/// A sign: its look, the characters in it, and its meaning.
 type Sign = (Look, Style, &'static str, &'static str);
 
 fn signs_of_zones(map: &Map) -> Vec<Sign> {

@@ -54,7 +54,7 @@ fn job(name: &str, nodes: &[(&str, &[&str])]) -> Value {
         "status": {"witness": {"since": "2026-11-24T00:00:00Z", "nodes": nodes}}})
 }
 
-/// What users write where they can write anything.
+/// Texts of users who can write anything.
 fn evil() -> Vec<String> {
     // The tests of the binary have names of 256 KiB.
     let long = ["x".repeat(8_192), "<é&\"".repeat(2_048)];
