@@ -62,7 +62,7 @@ pub(super) enum Source {
     },
 }
 
-/// What was found at the source.
+/// A state of the source.
 #[derive(Debug)]
 pub(super) enum Finding {
     /// The text of the policy, and where it is.
@@ -73,7 +73,7 @@ pub(super) enum Finding {
     Unreachable(String),
 }
 
-/// What a finding changes.
+/// The effect of a finding.
 #[derive(Debug)]
 pub(super) enum PolicyChange {
     None,
@@ -91,9 +91,9 @@ pub(super) struct Keeper {
     image: String,
     /// The digest of the policy in force. `None`: there has been no valid one yet.
     digest: Option<String>,
-    /// Why the last finding did not become the policy in force.
+    /// The reason why the last finding did not become the policy in force.
     problem: Option<String>,
-    /// Whether that was its content, and not a source that does not answer.
+    /// True if that was its content, and not a source that does not answer.
     is_rejected: bool,
     metrics: Arc<Metrics>,
     log_filter: Filter,
@@ -111,7 +111,7 @@ impl Arguments {
 }
 
 impl Source {
-    /// What is found before anything else runs.
+    /// Reads the source before anything else runs.
     ///
     /// # Errors
     /// Why the file cannot be read. An invalid policy is no error: a process that ended would be
@@ -188,7 +188,7 @@ fn read_file(path: &Path) -> Finding {
     }
 }
 
-/// What a watch of the ConfigMap `place` reported.
+/// Reads what a watch of the ConfigMap `place` reported.
 fn find_in_map(place: &str, item: Result<Option<ConfigMap>, watcher::Error>) -> Finding {
     match item {
         Ok(Some(map)) => match find_text(&map) {
@@ -318,7 +318,7 @@ impl Keeper {
         PolicyChange::Rejected(problem)
     }
 
-    /// What `/readyz` reports.
+    /// Returns the state that `/readyz` reports.
     pub(super) fn state(&self) -> PolicyStatus {
         PolicyStatus { digest: self.digest.clone(), problem: self.problem.clone() }
     }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How long a command is silent.
+/// The time for which a command is silent.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Shows a line on standard error while it lives, after two seconds, if that is a terminal. The line is

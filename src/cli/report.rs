@@ -29,7 +29,7 @@ pub(super) struct Planned<'d> {
     pub(super) preview: Preview,
     /// Warnings about keys on the object that have an effect only on its pods.
     pub(super) misplaced: Vec<Warning>,
-    /// What is not known of the cluster and could change the decision.
+    /// The part of the cluster that is not known and could change the decision.
     pub(super) hint: Option<String>,
     /// The object whose UID the patch needs and which does not exist yet. The patch is left out.
     pub(super) withheld: Option<String>,
@@ -66,7 +66,7 @@ impl<'d> Planned<'d> {
         }
     }
 
-    /// Whether the webhook's answer is not known: the controller may add what is missing.
+    /// Returns true if the webhook's answer is not known: the controller may add what is missing.
     pub(super) fn is_unknown(&self) -> bool {
         let is_answered = !matches!(self.decision, Decision::Refuse(_));
         self.unplayed.as_ref().is_some_and(|path| path.is_empty() || !is_answered)
@@ -84,7 +84,7 @@ impl<'d> Planned<'d> {
         }
     }
 
-    /// Whether its pod would be admitted by this plan, and waits.
+    /// Returns true if its pod would be admitted by this plan, and waits.
     fn waits_now(&self) -> bool {
         self.preview.waits.is_some() && self.decision.outcome() == "placed" && !self.is_unknown()
     }
@@ -94,7 +94,7 @@ impl<'d> Planned<'d> {
         self.unplayed.as_deref().filter(|path| !matches!(*path, "" | "spec.template"))
     }
 
-    /// Why the answer is not known, or may be another one, and what to do.
+    /// Explains why the answer is not known, or may be another one, and what to do.
     fn doubt(&self) -> Option<String> {
         self.unplayed.as_ref()?;
         let (kind, group, namespace) = (&self.item.kind, self.item.group(), &self.namespace);
@@ -110,7 +110,7 @@ impl<'d> Planned<'d> {
 pub(super) struct List<'p> {
     kind: &'static str,
     items: Vec<Entry<'p>>,
-    /// What several items are together.
+    /// The wholes that several items are together.
     #[serde(skip_serializing_if = "<[Whole]>::is_empty")]
     wholes: &'p [Whole],
 }
@@ -130,7 +130,7 @@ struct Entry<'p> {
     patch: &'p [Value],
     intents: Vec<PlannedIntent<'p>>,
     findings: Vec<PlannedFinding<'p>>,
-    /// Why its pod waits once it is admitted.
+    /// The reason why its pod waits once it is admitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     waits: Option<&'p str>,
     /// The path to the template, in an object whose controller is not played.
@@ -139,7 +139,7 @@ struct Entry<'p> {
     /// The claim, of those that a StatefulSet creates.
     #[serde(skip_serializing_if = "Option::is_none")]
     claim: Option<&'p str>,
-    /// Why the answer is not known.
+    /// The reason why the answer is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown: Option<String>,
     #[serde(flatten)]

@@ -30,9 +30,9 @@ pub use cluster::Cluster;
 pub struct CheckedKind {
     /// The names of the kind on the command line. The first is used in messages.
     pub names: &'static [&'static str],
-    /// What there is none of if the object does not exist, for people.
+    /// The word for what is missing if the object does not exist.
     pub missing: &'static str,
-    /// Whether a diagnosis depends on pods of other namespaces: on the free capacity of nodes.
+    /// True if a diagnosis depends on pods of other namespaces: on the free capacity of nodes.
     pub needs_all_pods: bool,
     /// Diagnoses the object of this name. `None`: it does not exist.
     pub check: fn(&Context<'_>, &Name) -> Option<Diagnosis>,
@@ -43,7 +43,7 @@ pub struct CheckedKind {
 /// Finds what a system has decided about a node.
 pub(crate) type NodeCheckFn = fn(&Context<'_>, &str) -> NodeReport;
 
-/// What a system adds to the diagnosis of a node.
+/// The contribution of a system to the diagnosis of a node.
 #[derive(Debug, Default)]
 pub struct NodeReport {
     /// The decisions about the node.
@@ -57,7 +57,7 @@ pub struct NodeReport {
 /// Finds what a system knows about a pod with this name.
 pub(crate) type PodCheckFn = fn(&Context<'_>, &Name, &Pod) -> PodReport;
 
-/// What a diagnosis is based on.
+/// The facts that a diagnosis is based on.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'c> {
     pub cluster: &'c Cluster,
@@ -76,12 +76,12 @@ pub struct PodChecks {
     pub report_missing_changes: fn(&Context<'_>, &Name, &Pod, &mut Diagnosis),
 }
 
-/// What a system adds to the diagnosis of a pod, at the stages of that diagnosis.
+/// The contribution of a system to the diagnosis of a pod, at the stages of that diagnosis.
 #[derive(Debug, Default)]
 pub struct PodReport {
     /// The requests of the pod, besides its annotations.
     pub asked: Vec<String>,
-    /// What the pod's own request binds it to, as `host`: then only the pod can choose other nodes.
+    /// The thing that the pod's own request binds it to, as `host`: then only the pod can choose other nodes.
     pub bound_to: Option<&'static str>,
     /// For a pod that has not ended.
     pub unfinished: Diagnosis,
@@ -118,7 +118,7 @@ pub struct Diagnosis {
     /// The last statement of an autoscaler about the pod, if it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoscaler: Option<String>,
-    /// Why the object waits.
+    /// The reasons why the object waits.
     pub obstacles: Vec<Obstacle>,
     /// The diagnoses of the objects that belong to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -141,7 +141,7 @@ impl Diagnosis {
         Self { kind, namespace: namespace.to_string(), name: name.to_string(), ..Self::default() }
     }
 
-    /// Whether this or a part of it is about the object.
+    /// Returns true if this or a part of it is about the object.
     pub fn covers(&self, kind: &str, namespace: &str, name: &str) -> bool {
         (self.kind == kind && self.namespace == namespace && self.name == name)
             || self.parts.iter().any(|part| part.covers(kind, namespace, name))
@@ -164,7 +164,7 @@ impl Diagnosis {
             .fold(is_changed, |is_changed, part| part.remove_pods(known) | is_changed)
     }
 
-    /// Whether the object or a part of it has an obstacle.
+    /// Returns true if the object or a part of it has an obstacle.
     pub fn has_obstacle(&self) -> bool {
         !self.obstacles.is_empty() || self.parts.iter().any(Self::has_obstacle)
     }

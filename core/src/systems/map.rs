@@ -18,7 +18,7 @@ use crate::view::Name;
 /// Finds what a system knows about the cluster.
 pub(crate) type MapFn = fn(&Context<'_>) -> Part;
 
-/// What a system knows about the cluster. Groups are referred to by their indices in `groups`.
+/// The knowledge of a system about the cluster. Groups are referred to by their indices in `groups`.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     pub(crate) groups: Vec<Group>,
@@ -30,10 +30,10 @@ pub(crate) struct Part {
 /// Pods that belong together.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// What they are, such as the kind of the object that describes them.
+    /// The word for them, such as the kind of the object that describes them.
     pub(crate) kind: &'static str,
     pub(crate) name: Name,
-    /// What distinguishes the group from others of this name, or says more about it. May be empty.
+    /// A text that distinguishes the group from others of this name, or says more about it. May be empty.
     pub(crate) detail: String,
     pub(crate) members: Vec<Member>,
     /// The objects beside the pods whose diagnoses are about the group: their kinds and names.
@@ -44,9 +44,9 @@ pub(crate) struct Group {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) pod: Name,
-    /// What the pod is for the group, for people. `None`: one of its pods.
+    /// The role of the pod in the group, for people. `None`: one of its pods.
     pub(crate) role: Option<&'static str>,
-    /// Whether the pod does none of the group's work, and only keeps it together.
+    /// True if the pod does none of the group's work, and only keeps it together.
     pub(crate) is_placeholder: bool,
 }
 
@@ -62,11 +62,11 @@ impl Member {
 pub(crate) struct Reserved {
     pub(crate) node: String,
     pub(crate) group: usize,
-    /// What the node is reserved for.
+    /// The name of what the node is reserved for.
     pub(crate) label: String,
 }
 
-/// What a node is for a group.
+/// The role of a node for a group.
 #[derive(Debug)]
 pub(crate) struct Badge {
     pub(crate) node: String,
@@ -127,7 +127,7 @@ pub struct MapNode {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// Why it takes no pods, in a word each: `cordoned`, `NotReady`, `unknown`.
+    /// The reasons why it takes no pods, in a word each: `cordoned`, `NotReady`, `unknown`.
     pub states: Vec<&'static str>,
     pub badges: Vec<MapBadge>,
     /// The pods of groups, and those that were placed by their own annotations; by group and name.
@@ -141,7 +141,7 @@ pub struct MapNode {
     pub unseen: usize,
 }
 
-/// What a node is for a group.
+/// The role of a node for a group.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MapBadge {
@@ -160,7 +160,7 @@ pub struct MapPod {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<&'static str>,
     pub is_placeholder: bool,
-    /// Whether something is wrong with it: the waiting objects have it.
+    /// True if something is wrong with it: the waiting objects have it.
     pub has_obstacle: bool,
 }
 
@@ -197,7 +197,7 @@ pub struct Waiting {
     /// The last statement of an autoscaler about one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoscaler: Option<String>,
-    /// How many further obstacles these objects have.
+    /// The number of further obstacles that these objects have.
     #[serde(skip_serializing_if = "is_none")]
     pub more: usize,
 }

@@ -50,12 +50,12 @@ pub struct Given<'d> {
     pub name: &'d Name,
     /// The object as written in the file, with `apiVersion` and `kind`.
     pub document: &'d Value,
-    /// Whether the View contains the objects of a cluster.
+    /// True if the View contains the objects of a cluster.
     pub has_cluster: bool,
 }
 
-/// What several objects of the input are together, as the workloads of a cluster, and what the controller
-/// makes for them.
+/// Several objects of the input together, such as the workloads of a cluster, and what the controller makes
+/// for them.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Whole {
@@ -66,9 +66,9 @@ pub struct Whole {
     pub name: String,
     /// The objects that the controller creates, without generated content.
     pub makes: Vec<Value>,
-    /// Why the controller does not let it start; `None`: it does.
+    /// The reason why the controller does not let it start; `None`: it does.
     pub problem: Option<String>,
-    /// Whether the problem is in the input, and not in what is missing beside it.
+    /// True if the problem is in the input, and not in what is missing beside it.
     #[serde(skip)]
     pub is_refused: bool,
     /// Lines for people, without an indent.
@@ -76,23 +76,23 @@ pub struct Whole {
     pub text: Vec<String>,
 }
 
-/// What a system shows about pods, beside the decision.
+/// The explanation that a system shows of pods, beside the decision.
 #[derive(Debug)]
 pub struct Explanation {
     /// The annotation keys of the pods that it is about.
     pub keys: &'static [&'static str],
-    /// Whether it depends on the pods of all namespaces.
+    /// True if it depends on the pods of all namespaces.
     pub needs_all_pods: fn(&View) -> bool,
     /// Explains a pod of the View. `None`: there is nothing to show.
     pub explain: fn(&View, &Policy, &Name) -> Option<Explained>,
 }
 
-/// What is shown about a pod.
+/// The explanation of a pod.
 #[derive(Clone, Debug, Default)]
 pub struct Explained {
     /// Lines for people, indented; each ends with a line feed.
     pub text: String,
-    /// Why the pod waits behind a gate of stowplan.
+    /// The reason why the pod waits behind a gate of stowplan.
     pub waits: Option<String>,
     /// Fields for programs.
     pub fields: Map<String, Value>,
@@ -144,7 +144,7 @@ pub struct Preview {
     /// The decision that represents the object, by [`Decided::number`]. `None`: there was no
     /// decision.
     pub decision: Option<usize>,
-    /// Whether that decision is about the object itself, so that its patch applies to it.
+    /// True if that decision is about the object itself, so that its patch applies to it.
     pub is_of_object: bool,
     /// The result in a few words. `None`: that of the decision.
     pub verdict: Option<String>,
@@ -152,9 +152,9 @@ pub struct Preview {
     pub text: String,
     /// Further fields for programs.
     pub fields: Map<String, Value>,
-    /// Why its pod waits behind a gate of stowplan, once it is admitted.
+    /// The reason why its pod waits behind a gate of stowplan, once it is admitted.
     pub waits: Option<String>,
-    /// Whether the object is accepted and yet not ready, as `text` explains.
+    /// True if the object is accepted and yet not ready, as `text` explains.
     pub is_unready: bool,
     /// Unknown facts that could change the decision.
     pub unknown: Option<String>,

@@ -1,4 +1,4 @@
-//! Which cluster is used: the arguments, and the connection.
+//! The cluster that is used: the arguments, and the connection.
 
 use std::path::PathBuf;
 

@@ -44,12 +44,12 @@ pub(super) struct Entry<'d> {
 }
 
 impl Entry<'_> {
-    /// Whether the controller writes the status of such an object before pods can use it.
+    /// Returns true if the controller writes the status of such an object before pods can use it.
     pub(super) fn is_settled(&self) -> bool {
         settle::is_settled(&self.item.version, &self.item.kind)
     }
 
-    /// Whether a system explains the decision on its pods by the state of the cluster.
+    /// Returns true if a system explains the decision on its pods by the state of the cluster.
     pub(super) fn is_explained(&self) -> bool {
         self.templates().iter().any(|pointer| {
             let annotations = self.item.value.pointer(&format!("{pointer}/metadata/annotations"));
@@ -130,7 +130,7 @@ pub(super) struct Planner<'a> {
     /// The namespace of objects that name none.
     pub(super) namespace: &'a str,
     pub(super) has_cluster: bool,
-    /// What is not known of the cluster and could change a decision, for people.
+    /// The part of the cluster that is not known and could change a decision, for people.
     pub(super) unknown: Option<&'a str>,
     pub(super) policy: &'a Policy,
     /// The creation time of objects without one.
@@ -567,7 +567,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What is not known and could change the decision.
+    /// Returns the part of the cluster that is not known, if it could change the decision.
     fn find_hint(&self, decision: &Decision) -> Option<String> {
         let unknown = self.unknown.filter(|_| depends_on_cluster(decision));
         unknown.map(str::to_owned)
@@ -615,7 +615,7 @@ fn find_preview(item: &Item<'_>) -> Option<&'static PreviewedKind> {
     kinds.find(|kind| is_of(item, &kind.resource))
 }
 
-/// Whether `item` is of this kind, in any version.
+/// Returns true if `item` is of this kind, in any version.
 fn is_of(item: &Item<'_>, resource: &Resource) -> bool {
     resource.kind == item.kind && resource.group == item.group()
 }
@@ -650,7 +650,7 @@ fn format_error(resource: &Resource, error: &ParseError) -> String {
     format!("not a valid {kind}: {}", &text[..end])
 }
 
-/// Whether the first finding of a decision is about objects of the cluster.
+/// Returns true if the first finding of a decision is about objects of the cluster.
 fn depends_on_cluster(decision: &Decision) -> bool {
     let findings = match decision {
         Decision::Refuse(refusal) => &refusal.findings,

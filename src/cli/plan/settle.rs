@@ -17,11 +17,11 @@ use stowplan_core::view::resource::{NODE, POD};
 /// The most plans that are carried out. A pool needs one for each kind of write.
 const MOST_PLANS: usize = 64;
 
-/// How far the time advances at most. Enough for the waits between the writes about one pool, and
+/// The most time that passes. Enough for the waits between the writes about one pool, and
 /// too short for the replacement of a node that is NotReady.
 const HORIZON: SignedDuration = SignedDuration::from_secs(10);
 
-/// Whether the controller writes the status of objects of this kind before pods can use them.
+/// Returns true if the controller writes the status of objects of this kind before pods can use them.
 pub(super) fn is_settled(version: &str, kind: &str) -> bool {
     let mut own = VALIDATIONS.iter().map(|of| &of.resource);
     own.any(|resource| resource.kind == kind && resource.api_version() == version)
@@ -51,8 +51,8 @@ pub(in crate::cli) fn complete(document: &mut Value) {
     definition::complete(document);
 }
 
-/// What the controller would make now of the objects without a status: these objects, and all that it
-/// would create or change for them. Whether an object is one of these is in front of it.
+/// Returns the objects without a status as the controller would make them now, and all that it would
+/// create or change for them. True stands in front of one that had no status.
 pub(in crate::cli) fn assume(
     documents: Vec<Value>,
     policy: &Policy,

@@ -26,7 +26,7 @@ impl Bench {
         Self { keeper, metrics }
     }
 
-    /// What a finding changes, in a word.
+    /// Names the effect of a finding.
     fn judge(&mut self, finding: Finding) -> &'static str {
         match self.keeper.judge(finding) {
             PolicyChange::None => "none",
@@ -35,7 +35,7 @@ impl Bench {
         }
     }
 
-    /// The same for a state of the ConfigMap.
+    /// Names the effect of a state of the ConfigMap.
     fn see(&mut self, map: Option<Value>) -> &'static str {
         let map = map.map(|map| serde_json::from_value(map).unwrap());
         self.judge(find_in_map("stowplan-system/p", Ok(map)))

@@ -63,7 +63,7 @@ impl Autoscalers {
         is_of_pod.then(|| statement.text.clone())
     }
 
-    /// Returns whether the cluster has an autoscaler, as far as can be seen.
+    /// Returns true if the cluster has an autoscaler, as far as can be seen.
     fn has_any(&self, view: &View) -> bool {
         let is_of_karpenter = |node: &Node| {
             let details = node.details.as_deref();

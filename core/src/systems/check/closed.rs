@@ -9,7 +9,7 @@ use crate::systems::DIAGNOSTICS;
 use crate::systems::fit::Obstacle;
 use crate::view::node::Taint;
 
-/// How the taints of nodes begin that are not for ordinary pods, such as those of the control plane.
+/// The beginning of the taints of nodes that are not for ordinary pods, such as those of the control plane.
 const ROLES: &str = "node-role.kubernetes.io/";
 
 /// The nodes that do not take a pod, by the reason.

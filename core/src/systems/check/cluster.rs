@@ -19,12 +19,12 @@ pub struct Cluster {
     pub view: View,
     /// The names of all nodes.
     nodes: BTreeSet<String>,
-    /// Those of the namespace that is asked about; where they come from files, of all namespaces.
+    /// The pods of the namespace that is asked about; where they come from files, of all namespaces.
     pub pods: Vec<Pod>,
     /// The kinds of which all objects are known: only of these an object can be said not to exist.
     pub known: BTreeSet<String>,
     pub(crate) autoscalers: Autoscalers,
-    /// Why pods of workloads were last not created, by kind and name.
+    /// The reasons why pods of workloads were last not created, by kind and name.
     not_created: HashMap<(String, Name), NotCreated>,
     pub(crate) warnings: Warnings,
 }
@@ -89,7 +89,7 @@ impl Cluster {
         waits.then(|| self.autoscalers.about(pod, &self.view))?
     }
 
-    /// Whether nothing is known of nodes.
+    /// Returns true if nothing is known of nodes.
     pub fn has_no_nodes(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -104,7 +104,7 @@ impl Cluster {
         self.nodes.iter().filter_map(|name| self.candidate(name))
     }
 
-    /// Whether all objects of a kind are known.
+    /// Returns true if all objects of a kind are known.
     pub fn knows(&self, kind: &str) -> bool {
         self.known.contains(kind)
     }
@@ -124,7 +124,7 @@ impl Cluster {
     }
 }
 
-/// Whether a node states what pods may take of it. One from a file may not.
+/// Returns true if a node states what pods may take of it. One from a file may not.
 pub(crate) fn states_capacity(candidate: Candidate<'_>) -> bool {
     let details = candidate.node.details.as_deref();
     details.is_some_and(|node| node.allocatable != Resources::default())

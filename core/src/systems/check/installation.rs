@@ -1,4 +1,4 @@
-//! What a system adds to the diagnosis of the installation: `stowplan check` without an object.
+//! The contribution of a system to the diagnosis of the installation: `stowplan check` without an object.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::systems::policy::Policy;
 
-/// How an item of the installation is.
+/// The state of an item of the installation.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -27,7 +27,7 @@ pub struct Item {
     pub name: &'static str,
     pub state: State,
     pub message: String,
-    /// What to do; empty: nothing.
+    /// The remedy; empty: there is nothing to do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
@@ -73,7 +73,7 @@ impl Findings {
     }
 }
 
-/// What the diagnosis of a system is based on.
+/// The facts that the diagnosis of a system is based on.
 #[derive(Clone, Copy, Debug)]
 pub struct Installed<'i> {
     /// The definitions of the kinds that systems read, as far as the cluster has them. `None`: they
@@ -99,11 +99,11 @@ impl Installed<'_> {
 /// The namespace and the name of a ConfigMap.
 pub(crate) type ConfigMapName = (&'static str, &'static str);
 
-/// What a system adds to the diagnosis of the installation.
+/// The contribution of a system to the diagnosis of the installation.
 #[derive(Debug)]
 pub struct Installation {
-    /// What a match condition of the webhook for pods names, so that the API server sends the
-    /// system's pods.
+    /// The words that a match condition of the webhook for pods has to name, so that the API server
+    /// sends the system's pods.
     pub sent_by: &'static [&'static str],
     /// The annotations of a pod that the system always changes, whatever the cluster has.
     pub trial: &'static [(&'static str, &'static str)],

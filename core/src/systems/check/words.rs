@@ -7,7 +7,7 @@ use crate::kubernetes::{HOSTNAME, condition, is_finished, label, node_name};
 use crate::systems::fit::Obstacle;
 use crate::view::node::Taint;
 
-/// What to do where stowplan's controller has not acted.
+/// The remedy where stowplan's controller has not acted.
 pub(crate) const SEE_CONTROLLER: &str =
     "see that stowplan's controller runs: `kubectl get lease -A | grep stowplan`";
 
@@ -34,7 +34,7 @@ pub fn nodes(names: &[&str]) -> String {
     format!("{} {}", if names.len() == 1 { "node" } else { "nodes" }, some(names))
 }
 
-/// What to do about a node that takes no pods, or not those of stowplan.
+/// Returns the remedy for a node that takes no pods, or not those of stowplan.
 pub fn node_remedy(obstacle: &Obstacle<'_>, node: &str) -> String {
     match obstacle {
         Obstacle::Cordoned => format!("kubectl uncordon {node}"),
@@ -65,7 +65,7 @@ pub(crate) fn check_command(kind: &str, key: &str, pod: &Pod) -> String {
     format!("stowplan check {kind}/{name} -n {namespace}")
 }
 
-/// What the scheduler says of a pod that it has not bound.
+/// Returns what the scheduler says of a pod that it has not bound.
 pub(crate) fn scheduler(pod: &Pod) -> Option<String> {
     let condition = condition(pod, "PodScheduled").filter(|of| of.status != "True")?;
     let reason = condition.reason.as_deref().unwrap_or_default();

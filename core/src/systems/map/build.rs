@@ -16,7 +16,7 @@ use crate::view::Name;
 /// The label of a node's zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// What the groups know of a pod: their indices, the role in the first one, and whether it is its
+/// The groups of a pod: their indices, its role in the first one, and true if it is its
 /// placeholder.
 #[derive(Debug, Default)]
 struct Membership {

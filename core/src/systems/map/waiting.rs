@@ -1,4 +1,4 @@
-//! What waits, and for what: the obstacles of a diagnosis as a list.
+//! The list of what waits, and for what: the obstacles of a diagnosis.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -20,7 +20,7 @@ struct Found {
     remedy: String,
     autoscaler: Option<String>,
     more: usize,
-    /// Whether the cause is another object of the list.
+    /// True if the cause is another object of the list.
     is_indirect: bool,
 }
 
