@@ -12,13 +12,14 @@ use serde_json::Value;
 use super::block_on;
 use super::progress::Progress;
 pub(super) use access::{Access, parse_namespace};
-use lists::{LeaseState, Lists, WITHOUT_NODES};
+use lists::{Lists, WITHOUT_NODES};
 use stowplan_core::systems;
 use stowplan_core::systems::check::Cluster;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::systems::{Projected as _, TABLES, TableType, View};
+use stowplan_core::systems::{Object, Projected as _, TABLES, TableType, View};
 use stowplan_core::view::Scope;
 use stowplan_core::view::resource::NODE;
+use stowplan_core::view::{ControllerState, Scope};
 
 /// The cluster, for `plan`.
 pub(super) struct Live {
@@ -95,7 +96,7 @@ async fn read_for_plan(
         }
     }
     // Before the first installation a decision is shown as it would be after that.
-    view.set_controller_present(lists.find_lease().await? != Some(LeaseState::Free));
+    view.set_controller_present(lists.find_controller().await? != Some(ControllerState::Stopped));
     let policy = match with_policy {
         true => Some(policy::read(&mut lists).await?),
         false => None,
@@ -177,8 +178,8 @@ async fn list_for_check(access: &Access, part: &Part<'_>) -> anyhow::Result<Live
     }
     progress.step("reading pools, jobs, runs and volumes");
     lists.add_other_kinds(Scope::Controller, &mut cluster.view, &mut |_| {}).await?;
-    let lease = lists.find_lease().await?;
-    let is_present = lease.is_none_or(|lease| lease == LeaseState::Held);
+    let controller = lists.find_controller().await?;
+    let is_present = controller.is_none_or(|state| state == ControllerState::Leads);
     cluster.view.set_controller_present(is_present);
     let mut further = Vec::new();
     for (resource, plural) in part.further {

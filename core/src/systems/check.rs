@@ -6,12 +6,11 @@
 //! depend on admission. Nothing is decided here: whether a node takes a pod is decided by
 //! [`fit`](super::fit), which the reconcilers use, too.
 
-pub mod autoscaler;
 pub mod closed;
 pub mod cluster;
+pub mod events;
 pub mod gates;
 pub mod installation;
-pub mod warnings;
 pub mod words;
 
 use std::collections::BTreeSet;
@@ -147,7 +146,13 @@ impl Diagnosis {
             || self.parts.iter().any(|part| part.covers(kind, namespace, name))
     }
 
-    /// This and all of its parts.
+    /// Returns the name, with the namespace if the object has one.
+    pub fn full_name(&self) -> String {
+        let slash = if self.namespace.is_empty() { "" } else { "/" };
+        format!("{}{slash}{}", self.namespace, self.name)
+    }
+
+    /// Returns this and all of its parts.
     pub fn all(&self) -> Vec<&Self> {
         let mut all = vec![self];
         all.extend(self.parts.iter().flat_map(Self::all));

@@ -19,28 +19,16 @@ use crate::cli::requests::{self, FORBIDDEN, NOT_FOUND, has_code};
 use crate::cluster::is_held;
 use crate::controller::lease;
 use stowplan_core::kubernetes::OTHER_DENIAL;
-use stowplan_core::systems::check::autoscaler::COMPONENTS;
-use stowplan_core::systems::check::cluster::FAILED_CREATE;
-use stowplan_core::systems::check::warnings::CONTROLLER;
+use stowplan_core::systems::check::events::{AUTOSCALERS, CONTROLLER, FAILED_CREATE};
 use stowplan_core::systems::{Object, TABLES, TableType, View};
 use stowplan_core::view::resource::{NODE, POD};
 use stowplan_core::view::table::{Definition, Watch};
-use stowplan_core::view::{Kind, Scope};
+use stowplan_core::view::{ControllerState, Kind, Scope};
 
 const NAMESPACE: &str = "Namespace";
 
 /// The consequence if nodes may not be listed.
 pub(super) const WITHOUT_NODES: &str = "which hosts, tags and members of pools exist is not known";
-
-/// The state of the controller's lease.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum LeaseState {
-    /// No controller has run yet.
-    Absent,
-    /// No controller runs.
-    Free,
-    Held,
-}
 
 /// Reads lists, and collects a warning for each that the user may not read.
 pub(super) struct Lists {
@@ -251,8 +239,7 @@ impl Lists {
     /// Lists all nodes. `None`: the user may not.
     pub(super) async fn list_nodes(&mut self) -> Result<Option<Vec<core::Node>>, Unlisted> {
         let nodes = Api::<core::Node>::all(self.client.clone());
-        let listed = self.list_pages(&nodes, NODE.plural, ListParams::default()).await;
-        self.unless_forbidden(listed, WITHOUT_NODES)
+        self.list_known(&nodes, NODE.plural, ListParams::default(), WITHOUT_NODES).await
     }
 
     /// Lists the pods of all namespaces, or of one if the user may not list the others. `without`:
@@ -283,29 +270,27 @@ impl Lists {
             true => Api::all_with(self.client.clone(), resource),
             false => Api::namespaced_with(self.client.clone(), &self.namespace, resource),
         };
-        let listed = self.list_pages(&api, plural, ListParams::default()).await;
-        let listed = self.unless_forbidden(listed, without)?.unwrap_or_default();
+        let listed = self.list_known(&api, plural, ListParams::default(), without).await?;
+        let listed = listed.unwrap_or_default();
         Ok(listed.into_iter().filter_map(|object| build_document(object, resource)).collect())
     }
 
-    /// Reads the controller's lease; it is held while one runs. `None`: the user may not read it.
-    pub(super) async fn find_lease(&mut self) -> Result<Option<LeaseState>, Unlisted> {
+    /// Reads from the Lease whether a controller leads. `None`: the user may not read it.
+    pub(super) async fn find_controller(&mut self) -> Result<Option<ControllerState>, Unlisted> {
         let api = Api::<Lease>::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={}", lease::NAME));
-        let leases = api.list(&named).await.map(|list| list.items);
-        let leases = leases.map_err(|error| self.failed("leases", error));
         let without = "it is not known whether stowplan's controller runs";
-        let leases = self.unless_forbidden(leases, without)?;
+        let leases = self.list_known(&api, "leases", named, without).await?;
         Ok(leases.map(|leases| match leases.as_slice() {
-            [] => LeaseState::Absent,
-            some if some.iter().any(is_held) => LeaseState::Held,
-            _ => LeaseState::Free,
+            [] => ControllerState::NotYet,
+            some if some.iter().any(is_held) => ControllerState::Leads,
+            _ => ControllerState::Stopped,
         }))
     }
 
     /// Returns the list, or `None` and a warning if it is forbidden. `without` is the consequence, for
     /// the warning.
-    pub(super) fn unless_forbidden<T>(
+    fn unless_forbidden<T>(
         &mut self,
         listed: Result<T, Unlisted>,
         without: &str,
@@ -324,6 +309,22 @@ impl Lists {
         }
     }
 
+    /// Lists the objects that `wanted` selects. `None`: the user may not, and there is a warning with the
+    /// consequence.
+    pub(super) async fn list_known<K>(
+        &mut self,
+        api: &Api<K>,
+        plural: &'static str,
+        wanted: ListParams,
+        without: &str,
+    ) -> Result<Option<Vec<K>>, Unlisted>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        let listed = self.list_pages(api, plural, wanted).await;
+        self.unless_forbidden(listed, without)
+    }
+
     pub(super) fn failed(&self, plural: &'static str, error: kube::Error) -> Unlisted {
         Unlisted { plural, error: Problem::Request(error), server: self.server.clone() }
     }
@@ -336,21 +337,20 @@ impl Lists {
             false => Api::namespaced(self.client.clone(), &self.namespace),
         };
         let mut events = Vec::new();
-        let of_autoscalers = COMPONENTS.map(|of| format!("involvedObject.kind=Pod,source={of}"));
+        let of_autoscalers = AUTOSCALERS.map(|of| format!("involvedObject.kind=Pod,source={of}"));
         let others =
             [format!("type=Warning,source={CONTROLLER}"), format!("reason={FAILED_CREATE}")];
         for fields in of_autoscalers.into_iter().chain(others) {
             let wanted = ListParams::default().fields(&fields);
-            let listed = self.list_pages(&api, "events", wanted).await;
             let without = "what autoscalers say, and what was refused, is not known";
-            let listed = self.unless_forbidden(listed, without)?;
+            let listed = self.list_known(&api, "events", wanted, without).await?;
             events.extend(listed.into_iter().flatten());
         }
         Ok(events)
     }
 
     /// Lists the objects that `wanted` selects, page by page.
-    pub(super) async fn list_pages<K>(
+    async fn list_pages<K>(
         &self,
         api: &Api<K>,
         plural: &'static str,

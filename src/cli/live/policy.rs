@@ -24,9 +24,8 @@ const ASSUMED: &str = "the default policy is assumed, with no further excluded n
 /// The cluster does not answer.
 pub(super) async fn read(lists: &mut Lists) -> Result<Policy, Unlisted> {
     let webhooks = Api::<MutatingWebhookConfiguration>::all(lists.client.clone());
-    let listed =
-        lists.list_pages(&webhooks, "mutatingwebhookconfigurations", ListParams::default()).await;
-    let Some(listed) = lists.unless_forbidden(listed, ASSUMED)? else {
+    let (plural, all) = ("mutatingwebhookconfigurations", ListParams::default());
+    let Some(listed) = lists.list_known(&webhooks, plural, all, ASSUMED).await? else {
         return Ok(Policy::default());
     };
     let is_own = |of: &MutatingWebhookConfiguration| {

@@ -1,12 +1,10 @@
 //! The cluster as a diagnosis sees it: the View of the controller, and the pods.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use k8s_openapi::jiff::Timestamp;
 
-use super::autoscaler::{Autoscalers, time};
-use super::warnings::Warnings;
+use super::events::Events;
 use crate::kubernetes::{is_finished, node_name};
 use crate::systems;
 use crate::systems::View;
@@ -23,23 +21,8 @@ pub struct Cluster {
     pub pods: Vec<Pod>,
     /// The kinds of which all objects are known: only of these an object can be said not to exist.
     pub known: BTreeSet<String>,
-    pub(crate) autoscalers: Autoscalers,
-    /// The reasons why pods of workloads were last not created, by kind and name.
-    not_created: HashMap<(String, Name), NotCreated>,
-    pub(crate) warnings: Warnings,
+    events: Events,
 }
-
-/// An event of a controller that could not create a pod.
-#[derive(Debug)]
-struct NotCreated {
-    /// The UID of the workload.
-    uid: String,
-    at: Option<Timestamp>,
-    message: String,
-}
-
-/// The reason of events about pods that could not be created.
-pub const FAILED_CREATE: &str = "FailedCreate";
 
 impl Cluster {
     pub fn add_node(&mut self, node: Node) {
@@ -58,35 +41,25 @@ impl Cluster {
         self.pods.push(pod);
     }
 
-    /// Adds an event, if it says why a pod waits or does not exist.
+    /// Adds an event, if it says why an object waits or does not exist.
     pub fn add_event(&mut self, event: Event) {
-        self.warnings.add(&event);
-        if event.reason.as_deref() != Some(FAILED_CREATE) {
-            return self.autoscalers.add(event);
-        }
-        let at = time(&event);
-        let workload = event.involved_object;
-        let namespace = workload.namespace.as_deref().unwrap_or("default");
-        let name = Name::new(namespace, &workload.name.unwrap_or_default());
-        let key = (workload.kind.unwrap_or_default(), name);
-        if self.not_created.get(&key).is_none_or(|known| known.at <= at) {
-            let message = event.message.unwrap_or_default();
-            let uid = workload.uid.unwrap_or_default();
-            self.not_created.insert(key, NotCreated { uid, at, message });
-        }
+        self.events.add(event);
     }
 
     /// Returns why a pod of a workload was last not created, as its controller says.
     pub fn not_created(&self, kind: &str, name: &Name, uid: Option<&str>) -> Option<&str> {
-        let last = self.not_created.get(&(kind.to_owned(), name.clone()))?;
-        // It may be about an earlier workload of this name.
-        uid.is_none_or(|uid| uid == last.uid).then_some(&last.message)
+        self.events.not_created(kind, name, uid)
+    }
+
+    /// Returns the last warning of stowplan's controller with this reason that names an object.
+    pub(crate) fn warning(&self, object: &Name, reason: &str) -> Option<&str> {
+        self.events.warning(object, reason)
     }
 
     /// Returns the last statement of an autoscaler about a pod; `None` if it has a node.
     pub(crate) fn autoscaler(&self, pod: &Pod) -> Option<String> {
         let waits = node_name(pod).is_none() && !is_finished(pod);
-        waits.then(|| self.autoscalers.about(pod, &self.view))?
+        waits.then(|| self.events.about_pod(pod, &self.view))?
     }
 
     /// Returns true if nothing is known of nodes.

@@ -160,7 +160,7 @@ impl<'c> CheckedGroup<'c> {
     /// Reports that the placeholder should exist and does not. Its controller writes events about
     /// the object `kind` `name`.
     pub(super) fn report_missing(&self, diagnosis: &mut Diagnosis, kind: &str, name: &str) {
-        let refused = self.cluster.warnings.naming(self.name, reason::PLACEHOLDER_NOT_MADE);
+        let refused = self.cluster.warning(self.name, reason::PLACEHOLDER_NOT_MADE);
         if let Some(refused) = refused {
             diagnosis.report(
                 format!("it does not exist: {refused}"),
