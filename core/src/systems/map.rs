@@ -215,7 +215,19 @@ impl MapGroup {
 }
 
 impl MapNode {
-    /// The zone in words: `zone a`, but `zone-a` says it by itself.
+    /// Returns the pods that are in none of its cells.
+    pub fn pods_outside_cells(&self) -> impl Iterator<Item = &MapPod> {
+        let is_inside = |index| self.cells.iter().any(|cell| cell.pods.contains(&index));
+        let pods = self.pods.iter().enumerate();
+        pods.filter(move |(index, _)| !is_inside(*index)).map(|(_, pod)| pod)
+    }
+
+    /// Returns the number of pods with which stowplan has nothing to do, or that are not shown.
+    pub fn count_others(&self) -> usize {
+        self.others.len() + self.unseen
+    }
+
+    /// Names the zone in words: `zone a`, but `zone-a` says it by itself.
     pub fn zone_in_words(&self) -> Option<String> {
         let zone = self.zone.as_ref()?;
         Some(if zone.contains("zone") { zone.clone() } else { format!("zone {zone}") })

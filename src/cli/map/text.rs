@@ -114,16 +114,13 @@ impl Writer<'_> {
             let mut begin = || first.take().unwrap_or_else(|| " ".repeat(indent));
             let mut out: Vec<String> =
                 lines.into_iter().map(|line| format!("{}{line}", begin())).collect();
-            let in_cells: Vec<usize> =
-                node.cells.iter().flat_map(|cell| cell.pods.clone()).collect();
             for cell in &node.cells {
                 let cell = self.cell_tokens(node, cell);
                 out.extend(self.flow(cell, indent).into_iter().map(|line| begin() + &line));
             }
-            let free = node.pods.iter().enumerate().filter(|(index, _)| !in_cells.contains(index));
-            tokens.extend(free.map(|(_, pod)| self.pod_token(pod)));
+            tokens.extend(node.pods_outside_cells().map(|pod| self.pod_token(pod)));
             tokens.extend(node.reserved.iter().map(|reserved| self.reserved_token(reserved)));
-            let others = node.others.len() + node.unseen;
+            let others = node.count_others();
             if others > 0 {
                 tokens.push(format!("+ {}", counted(others, "other pod")));
             } else if tokens.is_empty() && node.cells.is_empty() {

@@ -57,7 +57,7 @@ impl Zone {
         for reserved in &node.reserved {
             self.groups.entry(reserved.group).or_default().reserved += 1;
         }
-        self.others += node.others.len() + node.unseen;
+        self.others += node.count_others();
     }
 }
 

@@ -38,7 +38,7 @@ impl Map {
             let number = |index: usize| numbers.get(index).copied().flatten();
             for reserved in part.reserved {
                 let Some(group) = number(reserved.group) else { continue };
-                let node = node_of(&mut nodes, &reserved.node);
+                let node = &mut node_of(&mut nodes, &reserved.node).node;
                 node.reserved.push(MapReserved { group, label: reserved.label });
                 map.groups[group].reserved += 1;
             }
@@ -48,7 +48,7 @@ impl Map {
                 let Some(group) = group.map_or(Some(None), |group| group.map(Some)) else {
                     continue;
                 };
-                let node = node_of(&mut nodes, &badge.node);
+                let node = &mut node_of(&mut nodes, &badge.node).node;
                 node.badges.push(MapBadge { group, label: badge.label });
             }
             for cell in part.cells {
@@ -144,17 +144,14 @@ impl Map {
                 node.node.others.push(format!("{namespace}/{name}"));
                 continue;
             }
-            node.pods.push((
-                key,
-                MapPod {
-                    namespace: namespace.to_owned(),
-                    name: name.to_owned(),
-                    groups: membership.groups.clone(),
-                    role: membership.role,
-                    is_placeholder: membership.is_placeholder,
-                    has_obstacle: false,
-                },
-            ));
+            node.node.pods.push(MapPod {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                groups: membership.groups.clone(),
+                role: membership.role,
+                is_placeholder: membership.is_placeholder,
+                has_obstacle: false,
+            });
         }
     }
 }
@@ -164,10 +161,7 @@ impl Map {
 struct Draft {
     node: MapNode,
     is_unknown: bool,
-    pods: Vec<(Name, MapPod)>,
     cells: Vec<(String, Vec<Name>)>,
-    reserved: Vec<MapReserved>,
-    badges: Vec<MapBadge>,
     /// The pods that are shown.
     seen: usize,
     /// All pods.
@@ -205,29 +199,30 @@ fn node_of<'n>(nodes: &'n mut BTreeMap<String, Draft>, name: &str) -> &'n mut Dr
 }
 
 impl Draft {
-    fn finish(mut self) -> MapNode {
-        self.pods.sort_by(|(one, a), (other, b)| {
+    fn finish(self) -> MapNode {
+        let mut node = self.node;
+        node.pods.sort_by(|one, other| {
             let key = |of: &MapPod| (of.groups.is_empty(), of.group(), !of.is_placeholder);
             let by_name = compare_names(&one.name, &other.name);
-            key(a).cmp(&key(b)).then(by_name).then_with(|| one.cmp(other))
+            let exactly = || (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name));
+            key(one).cmp(&key(other)).then(by_name).then_with(exactly)
         });
-        self.reserved.sort_by(|one, other| {
+        node.reserved.sort_by(|one, other| {
             one.group.cmp(&other.group).then_with(|| compare_names(&one.label, &other.label))
         });
-        self.badges.sort_by(|one, other| {
+        node.badges.sort_by(|one, other| {
             one.group.cmp(&other.group).then_with(|| compare_names(&one.label, &other.label))
         });
-        let mut node = self.node;
         node.others.sort_by(|one, other| compare_names(one, other));
         node.unseen = self.all.saturating_sub(self.seen);
-        let index = |pod: &Name| self.pods.iter().position(|(name, _)| name == pod);
+        let is =
+            |pod: &MapPod, name: &Name| pod.name == *name.name && pod.namespace == *name.namespace;
+        let index = |name: &Name| node.pods.iter().position(|pod| is(pod, name));
         let cells = self.cells.iter().map(|(label, pods)| MapCell {
             label: label.clone(),
             pods: pods.iter().filter_map(index).collect(),
         });
         node.cells = cells.collect();
-        node.pods = self.pods.into_iter().map(|(_, pod)| pod).collect();
-        (node.reserved, node.badges) = (self.reserved, self.badges);
         node
     }
 }

@@ -10,16 +10,11 @@ use crate::view::Name;
 /// The kind of the diagnosis of a pod.
 const POD: &str = "Pod";
 
-/// An object, and why it waits.
+/// An object that waits.
 struct Found {
-    kind: &'static str,
+    waiting: Waiting,
     namespace: String,
     name: String,
-    group: Option<usize>,
-    why: String,
-    remedy: String,
-    autoscaler: Option<String>,
-    more: usize,
     /// True if the cause is another object of the list.
     is_indirect: bool,
 }
@@ -33,43 +28,33 @@ impl Map {
         for top in tops(root) {
             collect(top, top, &groups, &mut seen, &mut found);
         }
-        let pods: HashSet<(&str, &str)> = found
-            .iter()
-            .filter(|found| found.kind == POD)
-            .map(|found| (&*found.namespace, &*found.name))
-            .collect();
+        let of_pods = found.iter().filter(|found| found.waiting.kind == POD);
+        let pods: HashSet<(&str, &str)> =
+            of_pods.map(|found| (&*found.namespace, &*found.name)).collect();
         for pod in self.nodes.iter_mut().flat_map(|node| &mut node.pods) {
             pod.has_obstacle = pods.contains(&(pod.namespace.as_str(), pod.name.as_str()));
         }
         found.sort_by(|one, other| {
-            let key = |of: &Found| (of.group.is_none(), of.group, of.is_indirect, of.kind == POD);
+            let key = |of: &Found| {
+                let Waiting { kind, group, .. } = of.waiting;
+                (group.is_none(), group, of.is_indirect, kind == POD, kind)
+            };
             key(one)
                 .cmp(&key(other))
-                .then_with(|| (one.kind, &one.namespace).cmp(&(other.kind, &other.namespace)))
+                .then_with(|| one.namespace.cmp(&other.namespace))
                 .then_with(|| compare_names(&one.name, &other.name))
         });
         let mut same: HashMap<(&'static str, Option<usize>, String, usize), usize> = HashMap::new();
-        for Found { kind, namespace, name, group, why, remedy, autoscaler, more, .. } in found {
-            let slash = if namespace.is_empty() { "" } else { "/" };
-            let object = format!("{namespace}{slash}{name}");
-            match same.entry((kind, group, why.clone(), more)) {
+        for Found { mut waiting, .. } in found {
+            match same.entry((waiting.kind, waiting.group, waiting.why.clone(), waiting.more)) {
                 Entry::Occupied(known) => {
                     let known = &mut self.waiting[*known.get()];
-                    known.objects.push(object);
-                    known.autoscaler = known.autoscaler.take().or(autoscaler);
+                    known.objects.append(&mut waiting.objects);
+                    known.autoscaler = known.autoscaler.take().or(waiting.autoscaler);
                 }
                 Entry::Vacant(entry) => {
                     entry.insert(self.waiting.len());
-                    let objects = vec![object];
-                    self.waiting.push(Waiting {
-                        kind,
-                        objects,
-                        group,
-                        why,
-                        remedy,
-                        autoscaler,
-                        more,
-                    });
+                    self.waiting.push(waiting);
                 }
             }
         }
@@ -114,19 +99,10 @@ fn collect<'d>(
     let mut add = |why: String, remedy: String, more: usize, is_indirect: bool| {
         if seen.insert((*kind, namespace.as_str(), name.as_str())) {
             let group = groups.get(&(*kind, Name::new(namespace, name))).copied();
+            let (objects, autoscaler) = (vec![diagnosis.full_name()], diagnosis.autoscaler.clone());
+            let waiting = Waiting { kind, objects, group, why, remedy, autoscaler, more };
             let (namespace, name) = (namespace.clone(), name.clone());
-            let autoscaler = diagnosis.autoscaler.clone();
-            found.push(Found {
-                kind,
-                namespace,
-                name,
-                group,
-                why,
-                remedy,
-                autoscaler,
-                more,
-                is_indirect,
-            });
+            found.push(Found { waiting, namespace, name, is_indirect });
         }
     };
     if let Some(first) = diagnosis.obstacles.first() {
@@ -134,10 +110,7 @@ fn collect<'d>(
         add(first.what.clone(), first.remedy.clone(), more, false);
     } else if *kind == POD && diagnosis.placed.is_empty() && !diagnosis.has_obstacle() {
         let why = match first_with_obstacle(top) {
-            Some(cause) => {
-                let slash = if cause.namespace.is_empty() { "" } else { "/" };
-                format!("waits for {} {}{slash}{}", cause.kind, cause.namespace, cause.name)
-            }
+            Some(cause) => format!("waits for {} {}", cause.kind, cause.full_name()),
             None => "no obstacle is known".to_owned(),
         };
         add(why, String::new(), 0, true);

@@ -35,7 +35,6 @@ pub(super) fn detailed(map: &Map, node: &MapNode) -> Block {
         card.blocks.append(&mut badges);
         y += height + 8;
     }
-    let in_cells: Vec<usize> = node.cells.iter().flat_map(|cell| cell.pods.clone()).collect();
     for cell in &node.cells {
         let pods: Vec<&MapPod> = cell.pods.iter().map(|pod| &node.pods[*pod]).collect();
         let mut block = Block::new(Rect::new(INSET, y, INNER, 0), Look::Cell);
@@ -56,13 +55,7 @@ pub(super) fn detailed(map: &Map, node: &MapNode) -> Block {
         y = block.rect.bottom() + 6;
         card.blocks.push(block);
     }
-    let free: Vec<&MapPod> = node
-        .pods
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| !in_cells.contains(index))
-        .map(|(_, pod)| pod)
-        .collect();
+    let free: Vec<&MapPod> = node.pods_outside_cells().collect();
     for mut row in build_rows(map, &free, &node.reserved, INNER) {
         row.move_by(INSET, y);
         card.blocks.push(row);
@@ -214,7 +207,7 @@ fn reserved_title(map: &Map, reserved: &MapReserved) -> String {
 
 /// The number of pods with which stowplan has nothing to do. `None`: the card says enough.
 fn build_others(node: &MapNode, width: u32) -> Option<Block> {
-    let others = node.others.len() + node.unseen;
+    let others = node.count_others();
     let is_empty = node.pods.is_empty() && node.reserved.is_empty() && node.cells.is_empty();
     let text = match (others, is_empty) {
         (0, false) => return None,
