@@ -29,7 +29,6 @@ mod requests;
 mod review;
 mod teardown;
 mod template;
-mod trial;
 mod webhook;
 mod yaml;
 

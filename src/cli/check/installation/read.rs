@@ -26,7 +26,6 @@ use super::rights::{self, Right};
 use super::trial::Trial;
 use crate::cli::live::policy::{ANNOTATION, WEBHOOKS};
 use crate::cli::requests::{self, FORBIDDEN, has_code, lacks_right, list_pages};
-use crate::cli::trial;
 use crate::cluster::Presence;
 use crate::controller::lease;
 use stowplan_core::kubernetes::is_missing_right;
@@ -54,9 +53,6 @@ const SECRET_ARGUMENT: &str = "--tls-secret=";
 
 /// The volume with the certificate.
 const SECRET_VOLUME: &str = "tls";
-
-/// The annotation of a test pod that no system places: the webhook warns about it.
-const UNKNOWN_KEY: &str = "stowplan.dev/check";
 
 /// Reads an installation.
 ///
@@ -326,19 +322,13 @@ impl Reader<'_> {
         let enabled = DIAGNOSTICS.iter().filter(|of| (of.system.enabled)(policy));
         let mut annotations = enabled.map(|of| of.installation.trial);
         let placed = annotations.find(|annotations| !annotations.is_empty());
-        let annotations = placed.unwrap_or(&[(UNKNOWN_KEY, "trial")]);
-        let created = trial::create_pod(self.client, namespace, "stowplan-check-", annotations);
+        let created = Trial::create(self.client, namespace, placed);
         let right = format!("create pods in {namespace}");
-        let answer = self.request(&right, created).await?;
-        match answer.created {
+        let trial = self.request(&right, created).await?;
+        match &trial.created {
             // The API server's own refusal, by RBAC; a webhook's names the webhook.
-            Err((403, message)) if is_missing_right(&message) => Err(Unread::Forbidden(right)),
-            _ => Ok(Trial {
-                namespace: namespace.to_owned(),
-                expects_patch: placed.is_some(),
-                annotations,
-                answer,
-            }),
+            Err((FORBIDDEN, message)) if is_missing_right(message) => Err(Unread::Forbidden(right)),
+            _ => Ok(trial),
         }
     }
 }

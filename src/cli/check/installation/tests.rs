@@ -16,7 +16,6 @@ use super::rights::Right;
 use super::trial::Trial;
 use super::*;
 use crate::cli::policy_source::{Finding, Source};
-use crate::cli::trial::Answer;
 use crate::server::admin::status::{PolicyStatus, ServedCertificate, Status};
 use crate::tls::chain::tests::{ca, leaf};
 use crate::tls::chain::write_pem;
@@ -102,8 +101,8 @@ fn replica(pod: &str, role: Role, chain: Option<&str>) -> Replica {
 /// A test pod that a system would place, and this answer.
 fn trial(created: Result<Value, (u16, String)>, is_warned: bool) -> Trial {
     let warnings = is_warned.then(|| "key k: why".to_owned()).into_iter().collect();
-    let (namespace, answer) = ("jobs".to_owned(), Answer { created, warnings });
-    Trial { namespace, expects_patch: true, annotations: &[("key", "value")], answer }
+    let (namespace, annotations) = ("jobs".to_owned(), &[("key", "value")]);
+    Trial { namespace, expects_patch: true, annotations, created, warnings }
 }
 
 /// The Lease that `c1` renewed at this time of the last day.

@@ -1,12 +1,21 @@
-//! Diagnoses the call of the API server about a test pod.
+//! Diagnoses the call of the API server about a test pod, which is created as users create pods (`dryRun`):
+//! nothing stays.
 
-use serde_json::Value;
+use http_body_util::BodyExt as _;
+use hyper::Request;
+use hyper::header::{CONTENT_TYPE, WARNING};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Map, Value, json};
 
 use super::facts::{Facts, Unread};
-use crate::cli::trial::Answer;
 use stowplan_core::kubernetes::REQUIRED;
 use stowplan_core::placement::record;
 use stowplan_core::systems::check::installation::{Findings, Item};
+
+/// The annotation of a test pod that no system places.
+const UNKNOWN: (&str, &str) = ("stowplan.dev/check", "trial");
 
 /// A test pod, and what became of it.
 #[derive(Debug)]
@@ -15,10 +24,42 @@ pub(super) struct Trial {
     /// True if the pod is one that a system always changes, and not one that the webhook warns about.
     pub(super) expects_patch: bool,
     pub(super) annotations: &'static [(&'static str, &'static str)],
-    pub(super) answer: Answer,
+    /// The pod as it would be created; or the API server's message, with the HTTP status code.
+    pub(super) created: Result<Value, (u16, String)>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl Trial {
+    /// Creates a test pod with annotations that a system always places or, without them, with one that the
+    /// webhook warns about.
+    ///
+    /// # Errors
+    /// The request could not be sent, or the answer not be read.
+    pub(super) async fn create(
+        client: &Client,
+        namespace: &str,
+        placed: Option<&'static [(&'static str, &'static str)]>,
+    ) -> kube::Result<Self> {
+        let (expects_patch, annotations) = (placed.is_some(), placed.unwrap_or(&[UNKNOWN]));
+        let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
+        let request = Request::post(path).header(CONTENT_TYPE, "application/json");
+        let request = request.body(Body::from(format_pod(annotations).to_string().into_bytes()));
+        let answer = client.send(request.map_err(kube::Error::HttpError)?).await?;
+        let warnings = answer.headers().get_all(WARNING).iter();
+        let warnings = warnings.filter_map(|it| it.to_str().ok().map(str::to_owned)).collect();
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let created = if head.status.is_success() {
+            Ok(serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?)
+        } else {
+            let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+            let message = status.message.unwrap_or_else(|| head.status.to_string());
+            Err((head.status.as_u16(), message))
+        };
+        let namespace = namespace.to_owned();
+        Ok(Self { namespace, expects_patch, annotations, created, warnings })
+    }
+
     /// Returns true if stowplan has placed the pod: it has the record or, where the policy wants none,
     /// keeps to other nodes than pods with the value of one of its annotations. Other webhooks may
     /// add affinities too.
@@ -30,7 +71,7 @@ impl Trial {
 
     fn is_warned(&self) -> bool {
         let mut keys = self.annotations.iter().map(|(key, _)| key);
-        keys.any(|key| self.answer.warnings.iter().any(|warning| warning.contains(key)))
+        keys.any(|key| self.warnings.iter().any(|warning| warning.contains(key)))
     }
 }
 
@@ -59,7 +100,7 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
     let namespace = &trial.namespace;
     let is_own =
         |message: &str, words| message.contains(words) && message.contains(".stowplan.dev");
-    match &trial.answer.created {
+    match &trial.created {
         Ok(pod) if trial.is_placed(pod) => {
             return findings
                 .or_ok(format!("a pod in namespace {namespace} gets its placement (dry run)"));
@@ -85,4 +126,39 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
         ),
     }
     findings.or_ok(format!("the webhook answers about a pod in namespace {namespace} (dry run)"))
+}
+
+/// Builds the pod with these annotations. It meets the strictest of Kubernetes' Pod Security Standards, and
+/// leaves the user to the namespace: OpenShift assigns one, and refuses others.
+fn format_pod(annotations: &[(&str, &str)]) -> Value {
+    let annotations: Map<String, Value> =
+        annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"generateName": "stowplan-check-", "annotations": annotations},
+        "spec": {
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "trial", "image": "trial",
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            }],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_meets_the_restricted_standard_and_names_no_user() {
+        let pod = format_pod(&[("k", "v")]);
+        assert_eq!(
+            pod["metadata"],
+            json!({"generateName": "stowplan-check-", "annotations": {"k": "v"}})
+        );
+        // OpenShift refuses a user that is not of the namespace's range.
+        let context = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        assert_eq!(pod["spec"]["securityContext"], context);
+    }
 }
