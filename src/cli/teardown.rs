@@ -10,8 +10,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use hyper::Request;
-use hyper::header::DATE;
 use json_patch::PatchOperation;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -20,12 +18,10 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use k8s_openapi::jiff::fmt::rfc2822;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
     Preconditions,
 };
-use kube::client::Body;
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -35,6 +31,7 @@ use super::live::policy::WEBHOOKS;
 use super::live::{Access, parse_namespace};
 use super::requests::{CONFLICT, FORBIDDEN, INVALID, NOT_FOUND, has_code, list_pages};
 use super::{block_on, print_notice};
+use crate::cluster::time_of_server;
 use crate::controller::certificates::secrets::Role;
 use crate::controller::lease;
 use stowplan_core::systems::check::words::counted;
@@ -164,6 +161,7 @@ impl Hold {
             has_existed: first.is_some(),
         };
         let seconds = lease::DURATION.as_secs();
+        // The clock of this machine may be hours ahead.
         let now = time_of_server(client).await;
         let held = first.as_ref().filter(|lease| !now.is_some_and(|now| is_expired(lease, now)));
         if let Some(controller) = held.and_then(holder) {
@@ -261,14 +259,6 @@ fn is_expired(lease: &Lease, now: Timestamp) -> bool {
     let duration = lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let duration = duration.map_or(lease::DURATION, Duration::from_secs);
     renewed.0.checked_add(duration).is_ok_and(|end| end < now)
-}
-
-/// The time by the clock of the API server: that of this machine may be hours ahead. `None`: it says none.
-async fn time_of_server(client: &Client) -> Option<Timestamp> {
-    let request = Request::get("/version").body(Body::empty()).ok()?;
-    let answer = client.send(request).await.ok()?;
-    let date = answer.headers().get(DATE)?.to_str().ok()?;
-    rfc2822::parse(date).ok().map(|date| date.timestamp())
 }
 
 /// A teardown of the cluster. In a dry run it reads only.

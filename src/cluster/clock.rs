@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use hyper::Request;
 use hyper::header::{DATE, HeaderMap};
+use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::jiff::fmt::rfc2822::DateTimeParser;
 use kube::Client;
 use kube::client::Body;
@@ -63,9 +64,7 @@ impl Clock {
     }
 
     fn observe_at(&self, headers: &HeaderMap, own: SystemTime) {
-        let Some(time) = headers.get(DATE).and_then(|date| parse_date(date.as_bytes())) else {
-            return;
-        };
+        let Some(time) = read_date(headers).map(SystemTime::from) else { return };
         let seconds = |earlier: SystemTime, later: SystemTime| {
             let difference = later.duration_since(earlier).unwrap_or_default();
             i64::try_from(difference.as_secs()).unwrap_or(i64::MAX)
@@ -87,19 +86,27 @@ impl Clock {
     /// Compares the clocks again and again.
     pub(crate) async fn follow(&self, client: &Client) {
         loop {
-            // Whatever it answers, its header has the time.
-            let request = Request::get("/version").body(Body::empty());
-            let request = request.expect("the path is valid");
-            if let Ok(Ok(answer)) = timeout(TIMEOUT, client.send(request)).await {
-                self.observe(answer.headers());
+            if let Ok(Some(headers)) = timeout(TIMEOUT, ask(client)).await {
+                self.observe(&headers);
             }
             sleep(INTERVAL).await;
         }
     }
 }
 
-fn parse_date(text: &[u8]) -> Option<SystemTime> {
-    DateTimeParser::new().parse_timestamp(text).ok().map(SystemTime::from)
+/// Returns the headers of an answer. Whatever the API server answers, they have the time.
+async fn ask(client: &Client) -> Option<HeaderMap> {
+    let request = Request::get("/version").body(Body::empty()).ok()?;
+    Some(client.send(request).await.ok()?.headers().clone())
+}
+
+/// Returns the time by the API server's clock. `None`: it does not say it.
+pub(crate) async fn time_of_server(client: &Client) -> Option<Timestamp> {
+    read_date(&ask(client).await?)
+}
+
+fn read_date(headers: &HeaderMap) -> Option<Timestamp> {
+    DateTimeParser::new().parse_timestamp(headers.get(DATE)?.as_bytes()).ok()
 }
 
 #[cfg(test)]
