@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 
 use super::input::{self, Generator, Problems};
-use super::live::{self, Access, parse_namespace};
+use super::live::{self, Access, Live, parse_namespace};
 use super::page::Painter;
 use super::report::{self, Planned};
 use super::{print_notice, yaml};
@@ -136,7 +136,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         input::format_paths(&arguments.filename)
     );
 
-    let mut namespace = "default".to_owned();
     let settles = entries.iter().any(planner::Entry::is_settled);
     let mut stage = settles.then(Stage::default);
     let mut statuses = planner::Statuses::new(&entries);
@@ -147,32 +146,21 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     };
     let given = arguments.namespace.as_deref();
-    let (mut view, policy, unknown) = if arguments.live {
-        let wanted = live::Wanted {
-            policy: policy.is_none(),
-            explanation: entries.iter().any(planner::Entry::is_explained),
-            pods: settles,
-            keep: &mut keep,
-        };
-        let live = live::read(&arguments.access, given, wanted)?;
-        live.warnings.iter().for_each(|warning| print_notice(warning));
-        namespace = live.namespace;
-        (live.view, policy.or(live.policy), live.unknown)
-    } else {
-        let view = input::read_cluster(&arguments.cluster, &mut names, &mut keep)?;
-        let unknown = arguments.cluster.is_empty().then(|| NO_CLUSTER.to_owned());
-        (view, policy, unknown)
+    let wanted = live::Wanted {
+        policy: policy.is_none(),
+        explanation: entries.iter().any(planner::Entry::is_explained),
+        pods: settles,
+        keep: &mut keep,
     };
-    if let Some(given) = given {
-        given.clone_into(&mut namespace);
-    }
+    let Live { mut view, policy: of_cluster, namespace, unknown, .. } =
+        read_cluster(arguments, &mut names, wanted)?;
     let mut planner = Planner {
         documents: &documents,
         given,
-        namespace: &namespace,
+        namespace: given.unwrap_or(&namespace),
         has_cluster: arguments.live || !arguments.cluster.is_empty(),
         unknown: unknown.as_deref(),
-        policy: &policy.unwrap_or_default(),
+        policy: &policy.or(of_cluster).unwrap_or_default(),
         now: Timestamp::now(),
         statuses,
         problems: Problems::default(),
@@ -187,6 +175,23 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let wholes = find_wholes(&view, planner.policy, planner.now, &planner.creators);
     planner.problems.into_result()?;
     print_planned(arguments.output, &documents, planned, &wholes, others)
+}
+
+/// Reads the cluster, or the files in its place.
+fn read_cluster(
+    arguments: &Arguments,
+    names: &mut Generator,
+    wanted: live::Wanted<'_>,
+) -> anyhow::Result<Live> {
+    if arguments.live {
+        let live = live::read(&arguments.access, arguments.namespace.as_deref(), wanted)?;
+        live.warnings.iter().for_each(|warning| print_notice(warning));
+        return Ok(live);
+    }
+    let view = input::read_cluster(&arguments.cluster, names, wanted.keep)?;
+    let unknown = arguments.cluster.is_empty().then(|| NO_CLUSTER.to_owned());
+    let namespace = "default".to_owned();
+    Ok(Live { view, policy: None, namespace, unknown, warnings: Vec::new() })
 }
 
 /// Prints the result. Returns the exit code.

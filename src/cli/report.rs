@@ -118,10 +118,8 @@ pub(super) struct List<'p> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry<'p> {
-    api_version: &'p str,
-    kind: &'p str,
-    namespace: &'p str,
-    name: &'p str,
+    #[serde(flatten)]
+    object: Named<'p>,
     allowed: bool,
     code: u16,
     reason: &'static str,
@@ -189,10 +187,7 @@ fn build_entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
         remedy: &finding.remedy,
     });
     Entry {
-        api_version: &planned.item.version,
-        kind: &planned.item.kind,
-        namespace: &planned.namespace,
-        name: &planned.name,
+        object: Named::new(planned),
         allowed,
         code,
         reason: planned.decision.reason(),
@@ -225,21 +220,24 @@ struct Named<'p> {
     name: &'p str,
 }
 
+impl<'p> Named<'p> {
+    fn new(planned: &'p Planned<'_>) -> Self {
+        Self {
+            api_version: &planned.item.version,
+            kind: &planned.item.kind,
+            namespace: &planned.namespace,
+            name: &planned.name,
+        }
+    }
+}
+
 /// `plan -o patch`: the patches of the objects that are admitted.
 pub(super) fn build_patches<'p>(planned: &'p [Planned<'_>]) -> Vec<Patched<'p>> {
     planned
         .iter()
         .filter(|planned| !matches!(planned.decision, Decision::Refuse(_)))
         .filter(|planned| planned.withheld.is_none())
-        .map(|planned| Patched {
-            object: Named {
-                api_version: &planned.item.version,
-                kind: &planned.item.kind,
-                namespace: &planned.namespace,
-                name: &planned.name,
-            },
-            patch: &planned.patch,
-        })
+        .map(|planned| Patched { object: Named::new(planned), patch: &planned.patch })
         .collect()
 }
 
