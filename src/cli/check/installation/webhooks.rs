@@ -221,8 +221,9 @@ pub(super) fn check_service(facts: &Facts) -> Vec<Item> {
     let called = facts.called_service();
     let name = called.map_or_else(String::new, |of| format!("{}/{}", of.namespace, of.name));
     let mut ready = 0;
+    let is_unread = facts.service.is_err();
     match (called, &facts.namespace) {
-        (Some(called), Some(own)) if called.namespace != *own => findings.unknown(
+        (Some(called), Some(own)) if is_unread && called.namespace != *own => findings.unknown(
             format!(
                 "the webhook configurations call Service {name}, which is not in namespace {own}"
             ),
