@@ -16,8 +16,7 @@ use lists::{Lists, WITHOUT_NODES};
 use stowplan_core::systems;
 use stowplan_core::systems::check::Cluster;
 use stowplan_core::systems::policy::Policy;
-use stowplan_core::systems::{Object, Projected as _, TABLES, TableType, View};
-use stowplan_core::view::Scope;
+use stowplan_core::systems::{Projected as _, TABLES, TableType, View};
 use stowplan_core::view::resource::NODE;
 use stowplan_core::view::{ControllerState, Scope};
 
