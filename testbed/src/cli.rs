@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 use testbed::control_plane::{ControlPlane, Install};
 use testbed::real::mpi_image::MpiImage;
-use testbed::tools::{self, AutoscalerTools, Kubernetes, NodeTools, Tools};
+use testbed::tools::{self, AutoscalerTools, Kubernetes, NodeTools, TektonTools, Tools};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Writes a line to standard output. Unlike `println!` it does not panic if the reader has closed
@@ -55,18 +55,24 @@ enum Task {
     Demo(demo::Args),
     Image(image::Args),
     Imitation(imitation::Args),
-    /// Builds etcd, Kubernetes, kwok and helm into the cache, and prints the folder.
-    Tools {
-        /// Builds this release of Kubernetes too.
-        #[arg(long, value_name = "RELEASE", value_enum, default_value_t)]
-        kubernetes: Kubernetes,
-        /// Builds the programs of real nodes too, and the images with MPI.
-        #[arg(long)]
-        real_nodes: bool,
-        /// Builds Karpenter too.
-        #[arg(long)]
-        autoscaler: bool,
-    },
+    Tools(ToolsArgs),
+}
+
+/// Builds etcd, Kubernetes, kwok and helm into the cache, and prints the folder.
+#[derive(Debug, clap::Args)]
+struct ToolsArgs {
+    /// Builds this release of Kubernetes too.
+    #[arg(long, value_name = "RELEASE", value_enum, default_value_t)]
+    kubernetes: Kubernetes,
+    /// Builds the programs of real nodes too, and the images with MPI.
+    #[arg(long)]
+    real_nodes: bool,
+    /// Builds Karpenter too.
+    #[arg(long)]
+    autoscaler: bool,
+    /// Builds Tekton Pipelines too, for pods of real nodes.
+    #[arg(long)]
+    tekton: bool,
 }
 
 /// Parses the arguments and runs the command. Exit code: 1 after an error, which is printed, or 130
@@ -78,9 +84,7 @@ pub(crate) fn run() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Image(args) => image::run(&args),
         Task::Imitation(args) => imitation::run(&args),
-        Task::Tools { kubernetes, real_nodes, autoscaler } => {
-            build_tools(kubernetes, real_nodes, autoscaler)
-        }
+        Task::Tools(args) => build_tools(&args),
     };
     match result {
         Ok(Ended::Done) => ExitCode::SUCCESS,
@@ -92,14 +96,17 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-fn build_tools(kubernetes: Kubernetes, real_nodes: bool, autoscaler: bool) -> Result<Ended> {
-    let tools = Tools::ensure_of(kubernetes, &tools::to_stderr)?;
-    if real_nodes {
+fn build_tools(args: &ToolsArgs) -> Result<Ended> {
+    let tools = Tools::ensure_of(args.kubernetes, &tools::to_stderr)?;
+    if args.real_nodes {
         NodeTools::ensure(&tools::to_stderr)?;
         MpiImage::ensure_all(&tools::to_stderr)?;
     }
-    if autoscaler {
+    if args.autoscaler {
         AutoscalerTools::ensure(&tools::to_stderr)?;
+    }
+    if args.tekton {
+        TektonTools::ensure(&tools::to_stderr)?;
     }
     say!("{}", tools.dir().display());
     Ok(Ended::Done)

@@ -2,8 +2,8 @@
 //!
 //! `controlplane/go.mod` pins etcd, Kubernetes, kwok and helm by version, `go.sum` by content;
 //! `controlplane-oldest/go.mod` does so for the oldest Kubernetes that stowplan serves, `nodes/go.mod` for
-//! the kubelet, containerd, runc, the network plugins, kube-proxy and CoreDNS, and `autoscaler/go.mod` for
-//! Karpenter. They are compiled into this crate, and their hash is the name of a
+//! the kubelet, containerd, runc, the network plugins, kube-proxy and CoreDNS, `autoscaler/go.mod` for
+//! Karpenter, and `tekton/go.mod` for Tekton Pipelines. They are compiled into this crate, and their hash is the name of a
 //! folder in the cache, so a cached folder is always the right one, whichever clone or branch asks,
 //! and outlives all of them.
 //!
@@ -29,6 +29,7 @@ const GO_MOD: &str = include_str!("../controlplane/go.mod");
 const OLDEST_GO_MOD: &str = include_str!("../controlplane-oldest/go.mod");
 const NODES_GO_MOD: &str = include_str!("../nodes/go.mod");
 const AUTOSCALER_GO_MOD: &str = include_str!("../autoscaler/go.mod");
+const TEKTON_GO_MOD: &str = include_str!("../tekton/go.mod");
 
 const CONTROL_PLANE: Recipe = Recipe {
     revision: 1,
@@ -113,6 +114,55 @@ const AUTOSCALER: Recipe = Recipe {
     programs: &["karpenter"],
     niceness: 0,
 };
+
+const TEKTON: Recipe = Recipe {
+    revision: 1,
+    prefix: "tekton-",
+    files: &[("go.mod", TEKTON_GO_MOD), ("go.sum", include_str!("../tekton/go.sum"))],
+    of: "Tekton Pipelines",
+    steps: &[Step { packages: &["tool"], tags: "", cgo: Some(false) }],
+    programs: &["controller", "entrypoint", "nop", "webhook"],
+    niceness: 10,
+};
+
+/// Its module.
+const TEKTON_MODULE: &str = "github.com/tektoncd/pipeline";
+
+/// Tekton's manifests, as paths in its module: all but those of its resolvers and events. The webhooks are last,
+/// because they have to answer as soon as they exist.
+const MANIFESTS: [&str; 31] = [
+    "config/100-namespace/100-namespace.yaml",
+    "config/200-clusterrole.yaml",
+    "config/200-role.yaml",
+    "config/200-serviceaccount.yaml",
+    "config/201-clusterrolebinding.yaml",
+    "config/201-rolebinding.yaml",
+    "config/300-crds/300-customrun.yaml",
+    "config/300-crds/300-pipeline.yaml",
+    "config/300-crds/300-pipelinerun.yaml",
+    "config/300-crds/300-resolutionrequest.yaml",
+    "config/300-crds/300-stepaction.yaml",
+    "config/300-crds/300-task.yaml",
+    "config/300-crds/300-taskrun.yaml",
+    "config/300-crds/300-verificationpolicy.yaml",
+    "config/clusterrole-aggregate-edit.yaml",
+    "config/clusterrole-aggregate-view.yaml",
+    "config/config-defaults.yaml",
+    "config/config-events.yaml",
+    "config/config-feature-flags.yaml",
+    "config/config-info.yaml",
+    "config/config-leader-election-controller.yaml",
+    "config/config-leader-election-webhook.yaml",
+    "config/config-logging.yaml",
+    "config/config-observability.yaml",
+    "config/config-registry-cert.yaml",
+    "config/config-spire.yaml",
+    "config/config-tracing.yaml",
+    "config/config-wait-exponential-backoff.yaml",
+    "config/controller.yaml",
+    "config/webhook.yaml",
+    "config/500-webhooks.yaml",
+];
 
 /// The definitions of Karpenter's kinds, as paths in its module.
 const DEFINITIONS: [&str; 4] = [
@@ -296,6 +346,49 @@ impl AutoscalerTools {
     }
 }
 
+/// Tekton Pipelines, ready to run in pods.
+#[derive(Clone, Debug)]
+pub struct TektonTools {
+    dir: PathBuf,
+}
+
+impl TektonTools {
+    /// As [`Tools::ensure`], for Tekton.
+    ///
+    /// # Errors
+    /// As for [`Tools::ensure`].
+    pub fn ensure(progress: &dyn Fn(&str)) -> Result<Self> {
+        let finish = |module: &Path, programs: &Path| {
+            let manifests = documents(module, TEKTON_MODULE, &MANIFESTS)?;
+            Ok(fs::write(programs.join("manifests.yaml"), manifests)?)
+        };
+        let dir = ensure_built(&TEKTON, &cache()?, &finish, progress)?;
+        Ok(Self { dir })
+    }
+
+    /// The release that is built, such as `v1.15.0`.
+    ///
+    /// # Panics
+    /// Never for the `go.mod` of this crate (a test reads it).
+    #[must_use]
+    pub fn version() -> &'static str {
+        required_version(TEKTON_GO_MOD, TEKTON_MODULE).expect("go.mod requires it")
+    }
+
+    /// One program: `controller`, `webhook`, `entrypoint`, or `nop`, which ends at once.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        debug_assert!(TEKTON.has(name), "{name} is not built");
+        self.dir.join(name)
+    }
+
+    /// The manifests of its objects, with images that `ko` would build.
+    #[must_use]
+    pub fn manifests(&self) -> PathBuf {
+        self.dir.join("manifests.yaml")
+    }
+}
+
 /// Writes a line of progress to standard error, past the capture of the test harness: a build of
 /// minutes must not look like a hang.
 pub fn to_stderr(line: &str) {
@@ -340,7 +433,9 @@ mod tests {
         let of_nodes = required_version(NODES_GO_MOD, "k8s.io/kubernetes");
         assert_eq!(of_nodes, Some(Kubernetes::Newest.version()));
         assert!(build::numbers(&AutoscalerTools::version()[1..]) >= vec![1, 14]);
-        for go_mod in [GO_MOD, NODES_GO_MOD, AUTOSCALER_GO_MOD] {
+        // The release that docs/tekton.md names as tested.
+        assert_eq!(build::numbers(&TektonTools::version()[1..])[..2], [1, 15]);
+        for go_mod in [GO_MOD, NODES_GO_MOD, AUTOSCALER_GO_MOD, TEKTON_GO_MOD] {
             assert!(build::numbers(build::directive(go_mod, "go").unwrap()) >= vec![1, 26]);
         }
     }
