@@ -35,6 +35,7 @@ pub(crate) mod cluster;
 pub mod mpi_image;
 pub(crate) mod network;
 pub(crate) mod node;
+pub mod tekton;
 
 /// Set to `1` where tests on real nodes must run, as in CI: what is missing is then an error.
 const ASKED: &str = "STOWPLAN_REAL_NODES";
