@@ -15,6 +15,7 @@ mod demo;
 mod image;
 mod image_command;
 mod tekton;
+mod tekton_bench;
 mod tools;
 
 use std::process::{Command, Output};
