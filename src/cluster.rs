@@ -15,7 +15,7 @@ mod presence;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -34,7 +34,8 @@ pub(crate) use named::watch_named;
 pub(crate) use pods::PodChange;
 use pods::{PodObserver, notify};
 pub(crate) use presence::{Presence, is_held};
-use stowplan_core::systems::{self, Object, Projected, TableType, TableVisitor, View};
+use stowplan_core::systems::{Object, Projected, TABLES, TableType, TypeVisitor, View};
+use stowplan_core::view::resource::POD;
 use stowplan_core::view::table::{ApiType as _, Definition, Watch};
 use stowplan_core::view::{Kind, Name, Scope};
 
@@ -46,7 +47,7 @@ pub struct Cluster {
     changes: watch::Sender<()>,
     /// Notified where only the version of an object has changed.
     versions: watch::Sender<()>,
-    stores: Vec<Store>,
+    stores: Vec<Arc<Store>>,
     metrics: Arc<Metrics>,
     tasks: health::Tasks,
 }
@@ -54,22 +55,13 @@ pub struct Cluster {
 /// One watch.
 #[derive(Debug)]
 struct Store {
-    /// The name in logs and metrics: the plural name of the kind, with a suffix if several watches
-    /// follow the kind.
-    kind: &'static str,
-    synced: AtomicBool,
-    heard: Arc<health::Heard>,
-}
-
-/// The tables that one watch feeds.
-#[derive(Debug)]
-struct Feed {
-    /// Its index among the stores.
-    store: usize,
+    watch: Watch,
     kind: &'static Kind,
-    /// The tables of the kind that declare the watch.
+    /// The tables of the kind that declare the watch, at least one.
     tables: Vec<TableType>,
     scope: Scope,
+    synced: AtomicBool,
+    heard: Arc<health::Heard>,
 }
 
 /// The objects that a watch has reported.
@@ -83,7 +75,13 @@ struct Reported {
     is_observed: bool,
 }
 
-impl Feed {
+impl Store {
+    /// The name in logs and metrics: the plural name of the kind, with a suffix if several watches
+    /// follow the kind.
+    fn name(&self) -> &'static str {
+        self.watch.store
+    }
+
     fn read<K: Projected>(&self, object: &K) -> Option<Object> {
         object.project(&self.tables, self.scope)
     }
@@ -103,56 +101,39 @@ impl Feed {
     }
 }
 
-/// Starts the watches of all tables.
+/// Starts a watch.
 struct Start<'c> {
     cluster: &'c Arc<Cluster>,
+    store: &'c Arc<Store>,
     client: &'c Client,
-    scope: Scope,
-    /// The stores whose watch was started.
-    started: BTreeSet<&'static str>,
     observer: Option<PodObserver>,
 }
 
-impl TableVisitor for Start<'_> {
-    fn visit<K: Projected>(&mut self, table: TableType) {
-        let kind = table.kind();
-        for Watch { store, selector } in table.watches(self.scope) {
-            if !self.started.insert(store) {
-                continue;
+impl TypeVisitor for Start<'_> {
+    fn visit<K: Projected>(self) {
+        let kind = self.store.kind;
+        let config = match &*self.store.watch.selector {
+            "" => watcher::Config::default(),
+            selector => watcher::Config::default().labels(selector),
+        };
+        let config = config.page_size(pages::MOST_OBJECTS);
+        let client = health::listening(self.client, &self.store.heard);
+        let (cluster, store) = (Arc::clone(self.cluster), Arc::clone(self.store));
+        let (tasks, name) = (&self.cluster.tasks, store.name());
+        let types = K::DynamicType::of(&kind.resource.api_resource());
+        match kind.definition {
+            Definition::BuiltIn => {
+                let events = watcher(Api::<K>::all_with(client, &types), config);
+                tasks.spawn(name, cluster.follow(events, store, self.observer, Store::read));
             }
-            let feeds = |table: &TableType| table.is_fed_by(kind, store, self.scope);
-            let feed = Feed {
-                store: self.cluster.store(store),
-                kind,
-                tables: systems::TABLES.iter().copied().filter(feeds).collect(),
-                scope: self.scope,
-            };
-            let config = match &*selector {
-                "" => watcher::Config::default(),
-                selector => watcher::Config::default().labels(selector),
-            };
-            let config = config.page_size(pages::MOST_OBJECTS);
-            let cluster = Arc::clone(self.cluster);
-            let client = health::listening(self.client, &cluster.stores[feed.store].heard);
-            let tasks = &self.cluster.tasks;
-            let types = K::DynamicType::of(&kind.resource.api_resource());
-            match kind.definition {
-                Definition::BuiltIn => {
-                    let is_of_pods = kind.resource == stowplan_core::view::resource::POD;
-                    let observer = if is_of_pods { self.observer.take() } else { None };
-                    let events = watcher(Api::<K>::all_with(client, &types), config);
-                    tasks.spawn(store, cluster.follow(events, feed, observer, Feed::read));
-                }
-                Definition::Own => {
-                    let api = Api::<DeserializeGuard<K>>::all_with(client, &types);
-                    let events = watcher(api, config);
-                    tasks.spawn(store, cluster.follow(events, feed, None, Feed::read_guarded));
-                }
-                Definition::Foreign => {
-                    let reported = Reported::default();
-                    let following = foreign::Following { cluster, client, config, feed, reported };
-                    tasks.spawn(store, following.run::<K>());
-                }
+            Definition::Own => {
+                let events = watcher(Api::<DeserializeGuard<K>>::all_with(client, &types), config);
+                tasks.spawn(name, cluster.follow(events, store, None, Store::read_guarded));
+            }
+            Definition::Foreign => {
+                let reported = Reported::default();
+                let following = foreign::Following { cluster, client, config, store, reported };
+                tasks.spawn(name, following.run::<K>());
             }
         }
     }
@@ -195,12 +176,14 @@ impl Cluster {
         client: &Client,
         metrics: Arc<Metrics>,
         scope: Scope,
-        observer: Option<PodObserver>,
+        mut observer: Option<PodObserver>,
     ) -> Arc<Self> {
         let cluster = Self::following(scope, metrics);
-        let started = BTreeSet::new();
-        let mut start = Start { cluster: &cluster, client, scope, started, observer };
-        systems::for_each_table(&mut start);
+        for store in &cluster.stores {
+            let is_of_pods = store.kind.resource == POD;
+            let observer = if is_of_pods { observer.take() } else { None };
+            store.tables[0].visit(Start { cluster: &cluster, store, client, observer });
+        }
         cluster
     }
 
@@ -215,22 +198,29 @@ impl Cluster {
 
     fn following(scope: Scope, metrics: Arc<Metrics>) -> Arc<Self> {
         let mut stores: Vec<Store> = Vec::new();
-        for watch in systems::TABLES.iter().flat_map(|table| table.watches(scope)) {
-            if !stores.iter().any(|store| store.kind == watch.store) {
+        for table in TABLES {
+            for watch in table.watches(scope) {
+                if let Some(store) =
+                    stores.iter_mut().find(|store| store.watch.store == watch.store)
+                {
+                    store.tables.push(*table);
+                    continue;
+                }
+                let (kind, tables) = (table.kind(), vec![*table]);
                 let (synced, heard) = (AtomicBool::new(false), health::Heard::now());
-                stores.push(Store { kind: watch.store, synced, heard });
+                stores.push(Store { watch, kind, tables, scope, synced, heard });
             }
         }
         let cluster = Arc::new(Self {
             view: RwLock::new(View::default()),
             changes: watch::Sender::new(()),
             versions: watch::Sender::new(()),
-            stores,
+            stores: stores.into_iter().map(Arc::new).collect(),
             metrics,
             tasks: health::Tasks::new(),
         });
         for store in &cluster.stores {
-            cluster.metrics.store_synced.get_or_create(&KindLabels { kind: store.kind }).set(0);
+            cluster.metrics.store_synced.get_or_create(&KindLabels { kind: store.name() }).set(0);
         }
         cluster
     }
@@ -268,7 +258,7 @@ impl Cluster {
         self.stores
             .iter()
             .filter(|store| !store.synced.load(Ordering::Acquire))
-            .map(|store| store.kind)
+            .map(|store| store.name())
             .collect()
     }
 
@@ -287,51 +277,45 @@ impl Cluster {
     /// For each watch the time since the API server was last heard: an event, a list or a bookmark.
     #[must_use]
     pub fn ages(&self) -> Vec<(&'static str, Duration)> {
-        self.stores.iter().map(|store| (store.kind, store.heard.age())).collect()
-    }
-
-    /// The index of a watch in `stores`.
-    fn store(&self, kind: &str) -> usize {
-        let index = self.stores.iter().position(|store| store.kind == kind);
-        index.expect("each followed kind has a store")
+        self.stores.iter().map(|store| (store.name(), store.heard.age())).collect()
     }
 
     async fn follow<K: kube::Resource + 'static>(
         self: Arc<Self>,
         events: impl Stream<Item = watcher::Result<Event<K>>>,
-        feed: Feed,
+        store: Arc<Store>,
         observer: Option<PodObserver>,
-        read: impl Fn(&Feed, &K) -> Option<Object>,
+        read: impl Fn(&Store, &K) -> Option<Object>,
     ) {
         let mut events = std::pin::pin!(events.default_backoff());
         let mut reported = Reported::default();
         while let Some(event) = events.next().await {
             if let (Ok(event), Some(observer)) = (&event, &observer) {
-                reported.is_observed = notify(event, feed.kind, observer);
+                reported.is_observed = notify(event, store.kind, observer);
             }
-            self.take(&feed, event, &mut reported, |object| read(&feed, object));
+            self.take(&store, event, &mut reported, |object| read(&store, object));
         }
     }
 
     /// Counts and logs the failure of a watch.
-    fn failed(&self, feed: &Feed, error: &(dyn std::error::Error + 'static)) {
-        let kind = self.stores[feed.store].kind;
+    fn failed(&self, store: &Store, error: &(dyn std::error::Error + 'static)) {
+        let kind = store.name();
         self.metrics.watch_errors.get_or_create(&KindLabels { kind }).inc();
         warn!(kind, error = %error, "a watch failed; it is started again");
     }
 
     fn take<K: kube::Resource>(
         &self,
-        feed: &Feed,
+        store: &Store,
         event: Result<Event<K>, watcher::Error>,
         reported: &mut Reported,
         read: impl Fn(&K) -> Option<Object>,
     ) {
         let event = match event {
             Ok(event) => event,
-            Err(error) => return self.failed(feed, &error),
+            Err(error) => return self.failed(store, &error),
         };
-        let name = |object: &K| feed.kind.name(object.meta());
+        let name = |object: &K| store.kind.name(object.meta());
         let Reported { held, listed, is_observed } = reported;
         let mut has_changed = true;
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
@@ -346,10 +330,10 @@ impl Cluster {
             }
             Event::InitDone => {
                 for deleted in held.difference(listed) {
-                    feed.forget(&mut view, deleted);
+                    store.forget(&mut view, deleted);
                 }
                 *held = std::mem::take(listed);
-                self.synced(feed.store, held.len());
+                self.synced(store, held.len());
             }
             Event::Apply(object) => match read(&object) {
                 // The View has a newer version already, from the answer to one of stowplan's
@@ -362,15 +346,15 @@ impl Cluster {
                 None => {
                     if let Some(name) = name(&object) {
                         has_changed = held.remove(&name);
-                        feed.forget(&mut view, &name);
+                        store.forget(&mut view, &name);
                     }
                 }
             },
             Event::Delete(object) => {
                 if let Some(name) = name(&object) {
                     held.remove(&name);
-                    feed.forget(&mut view, &name);
-                    debug!(kind = self.stores[feed.store].kind, name = %name.name, "deleted");
+                    store.forget(&mut view, &name);
+                    debug!(kind = store.name(), name = %name.name, "deleted");
                 }
             }
         }
@@ -384,23 +368,23 @@ impl Cluster {
     }
 
     /// Forgets all objects of a watch: the cluster does not serve the kind.
-    fn empty(&self, feed: &Feed, reported: &mut Reported) {
-        self.stores[feed.store].heard.touch();
+    fn empty(&self, store: &Store, reported: &mut Reported) {
+        store.heard.touch();
         let held = &mut reported.held;
-        if held.is_empty() && self.stores[feed.store].synced.load(Ordering::Acquire) {
+        if held.is_empty() && store.synced.load(Ordering::Acquire) {
             return;
         }
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        held.drain().for_each(|name| feed.forget(&mut view, &name));
+        held.drain().for_each(|name| store.forget(&mut view, &name));
         drop(view);
-        self.synced(feed.store, 0);
+        self.synced(store, 0);
         self.count();
         self.changes.send_replace(());
     }
 
-    fn synced(&self, store: usize, objects: usize) {
-        let Store { kind, synced, .. } = &self.stores[store];
-        if !synced.swap(true, Ordering::AcqRel) {
+    fn synced(&self, store: &Store, objects: usize) {
+        let kind = store.name();
+        if !store.synced.swap(true, Ordering::AcqRel) {
             info!(kind, objects, "synced");
         }
         self.metrics.store_synced.get_or_create(&KindLabels { kind }).set(1);

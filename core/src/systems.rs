@@ -61,7 +61,7 @@ pub(crate) use streams::contradiction::find_contradictions;
 pub use streams::reconcile::plan as plan_own_kinds;
 pub use streams::validate::VALIDATIONS;
 
-pub use view::{Object, Projected, TABLES, TableType, TableVisitor, View, for_each_table};
+pub use view::{Object, Projected, TABLES, TableType, TypeVisitor, View};
 
 /// What the controller writes to nodes, and the objects that it creates and no other object owns.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use tokio::time::sleep;
 use tracing::info;
 
-use super::{Cluster, Feed, Reported};
+use super::{Cluster, Reported, Store};
 use stowplan_core::systems::Projected;
 use stowplan_core::view::table::ApiType as _;
 
@@ -26,14 +26,14 @@ pub(super) struct Following {
     pub(super) cluster: Arc<Cluster>,
     pub(super) client: Client,
     pub(super) config: watcher::Config,
-    pub(super) feed: Feed,
+    pub(super) store: Arc<Store>,
     pub(super) reported: Reported,
 }
 
 impl Following {
     /// Follows the kind for as long as the process lives.
     pub(super) async fn run<K: Projected>(mut self) {
-        let kind = self.feed.kind;
+        let kind = self.store.kind;
         let mut is_logged = false;
         loop {
             match self.find_served::<K>().await {
@@ -50,9 +50,9 @@ impl Following {
                         is_logged = true;
                     }
                     self.cluster.set_served(kind, false);
-                    self.cluster.empty(&self.feed, &mut self.reported);
+                    self.cluster.empty(&self.store, &mut self.reported);
                 }
-                Err(error) => self.cluster.failed(&self.feed, &error),
+                Err(error) => self.cluster.failed(&self.store, &error),
             }
             sleep(ASK_AGAIN).await;
         }
@@ -61,7 +61,7 @@ impl Following {
     /// Finds the version of the kind that the API server serves. `Ok(None)`: it serves none.
     async fn find_served<K: Projected>(&self) -> Result<Option<ApiResource>, kube::Error> {
         let one = ListParams::default().limit(1);
-        for resource in self.feed.kind.api_resources() {
+        for resource in self.store.kind.api_resources() {
             let api = Api::<K>::all_with(self.client.clone(), &K::DynamicType::of(&resource));
             match api.list_metadata(&one).await {
                 Ok(_) => return Ok(Some(resource)),
@@ -74,7 +74,7 @@ impl Following {
 
     /// Follows the kind until the API server no longer serves it.
     async fn watch<K: Projected>(&mut self, resource: &ApiResource) {
-        let Self { cluster, client, config, feed, reported } = self;
+        let Self { cluster, client, config, store, reported } = self;
         let api = Api::<K>::all_with(client.clone(), &K::DynamicType::of(resource));
         let events = watcher(api, config.clone()).default_backoff();
         let mut events = std::pin::pin!(events);
@@ -82,7 +82,7 @@ impl Following {
         while let Some(event) = events.next().await {
             match event {
                 Err(watcher::Error::InitialListFailed(error)) if is_not_found(&error) => return,
-                event => cluster.take(feed, event, reported, |object: &K| feed.read(object)),
+                event => cluster.take(store, event, reported, |object: &K| store.read(object)),
             }
         }
     }

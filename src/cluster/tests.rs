@@ -8,29 +8,21 @@ fn node(name: &str) -> Node {
     serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
 }
 
-/// Returns the tables that the watch of nodes feeds, and the name of its store.
-fn feed_of_nodes(cluster: &Cluster) -> (Feed, &'static str) {
-    let kind = TableType::Nodes.kind();
-    let store = TableType::Nodes.watches(Scope::Admission)[0].store;
-    let feeds = |table: &TableType| table.is_fed_by(kind, store, Scope::Admission);
-    let feed = Feed {
-        store: cluster.store(store),
-        kind,
-        tables: systems::TABLES.iter().copied().filter(feeds).collect(),
-        scope: Scope::Admission,
-    };
-    (feed, store)
+/// The watch of nodes.
+fn store_of_nodes(cluster: &Cluster) -> Arc<Store> {
+    let of_nodes = |store: &&Arc<Store>| store.tables.contains(&TableType::Nodes);
+    Arc::clone(cluster.stores.iter().find(of_nodes).unwrap())
 }
 
 #[test]
 fn a_change_is_one_of_what_the_view_shows_or_of_what_the_observer_keeps() {
     let cluster = Cluster::following(Scope::Admission, Arc::new(Metrics::default()));
-    let (feed, _) = feed_of_nodes(&cluster);
+    let store = store_of_nodes(&cluster);
     let (mut changes, mut versions) = (cluster.changes(), cluster.versions());
     let mut reported = Reported::default();
     let mut notified = |event, is_observed| {
         reported.is_observed = is_observed;
-        cluster.take(&feed, Ok(event), &mut reported, |object: &Node| feed.read(object));
+        cluster.take(&store, Ok(event), &mut reported, |object: &Node| store.read(object));
         let [changed, renewed] = [&mut changes, &mut versions].map(|it| it.has_changed().unwrap());
         changes.mark_unchanged();
         versions.mark_unchanged();
@@ -47,10 +39,10 @@ fn a_change_is_one_of_what_the_view_shows_or_of_what_the_observer_keeps() {
 #[test]
 fn a_list_that_is_read_again_removes_what_was_deleted_meanwhile() {
     let cluster = Cluster::following(Scope::Admission, Arc::new(Metrics::default()));
-    let (feed, store) = feed_of_nodes(&cluster);
+    let store = store_of_nodes(&cluster);
     let mut reported = Reported::default();
     let mut take = |event| {
-        cluster.take(&feed, Ok(event), &mut reported, |object: &Node| feed.read(object));
+        cluster.take(&store, Ok(event), &mut reported, |object: &Node| store.read(object));
     };
     let known = || {
         let view = cluster.view();
@@ -60,9 +52,9 @@ fn a_list_that_is_read_again_removes_what_was_deleted_meanwhile() {
     take(Event::Init);
     take(Event::InitApply(node("a")));
     take(Event::InitApply(node("b")));
-    assert!(cluster.unsynced().contains(&store));
+    assert!(cluster.unsynced().contains(&store.name()));
     take(Event::InitDone);
-    assert!(!cluster.unsynced().contains(&store));
+    assert!(!cluster.unsynced().contains(&store.name()));
     take(Event::Apply(node("c")));
     assert_eq!(known(), "abc");
 

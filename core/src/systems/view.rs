@@ -71,11 +71,6 @@ macro_rules! tables {
         /// All tables of the View.
         pub static TABLES: &[TableType] = &[$($(TableType::$table,)*)*];
 
-        /// Calls `visitor` for each table of the View, in order.
-        pub fn for_each_table(visitor: &mut impl TableVisitor) {
-            $($(visitor.visit::<$object>(TableType::$table);)*)*
-        }
-
         /// The row of a table.
         #[derive(Debug)]
         enum Row { $($($table(<$table as Table>::Row),)*)* }
@@ -100,6 +95,11 @@ macro_rules! tables {
             #[must_use]
             pub fn watches(self, scope: Scope) -> Vec<Watch> {
                 match self { $($(Self::$table => <$table as Table>::watches(scope),)*)* }
+            }
+
+            /// Calls `visitor` with the type of the table's objects.
+            pub fn visit(self, visitor: impl TypeVisitor) {
+                match self { $($(Self::$table)|* => visitor.visit::<$object>(),)* }
             }
 
             fn counted_as(self) -> Option<&'static str> {
@@ -196,19 +196,10 @@ pub trait Projected:
     fn project(&self, tables: &[TableType], scope: Scope) -> Option<Object>;
 }
 
-/// A generic function that is called for each table of the View.
-pub trait TableVisitor {
-    /// Called for a table of objects of the type `K`.
-    fn visit<K: Projected>(&mut self, table: TableType);
-}
-
-impl TableType {
-    /// Returns true if this watch feeds the table.
-    #[must_use]
-    pub fn is_fed_by(self, kind: &Kind, store: &str, scope: Scope) -> bool {
-        self.kind().resource == kind.resource
-            && self.watches(scope).iter().any(|watch| watch.store == store)
-    }
+/// A generic function over the types of objects.
+pub trait TypeVisitor {
+    /// Called with the type of the objects.
+    fn visit<K: Projected>(self);
 }
 
 /// The tables of a kind.
