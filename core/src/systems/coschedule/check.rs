@@ -9,7 +9,6 @@ pub(super) use group::check_pod;
 
 use crate::placement::reason::Finding;
 use crate::systems::check::{CheckedKind, Context, Diagnosis};
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::systems::coschedule::{keys, mode};

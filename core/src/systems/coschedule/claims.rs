@@ -13,7 +13,6 @@ use super::{NAME, keys};
 use crate::placement::claim::Claim;
 use crate::placement::intent::{Change, Intent};
 use crate::placement::reason::Warning;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::storage::StorageClass;
 use crate::systems::coschedule::policy::{ControllerAbsent, CoscheduleMode, Volumes};
 use crate::systems::coschedule::resources::STORAGE_CLASS;

@@ -3,7 +3,6 @@
 use super::keys;
 use super::record::Record;
 use crate::systems::View;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;

@@ -14,5 +14,3 @@ pub(crate) mod task_run;
 pub(crate) mod tekton;
 pub(crate) mod unschedulable;
 pub(crate) mod variables;
-
-pub(crate) use index::CoscheduleView;

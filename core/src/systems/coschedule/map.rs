@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::kinds::CoscheduleView as _;
 use super::kinds::member::Member as Row;
 use super::kinds::placeholder::{FIRST, Placeholder};
 use super::resources::PIPELINE_RUN;

@@ -14,7 +14,6 @@ use crate::placement::intent::{Change, Intent};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Warning, shorten};
 use crate::placement::record;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::policy::Volumes;
 use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::policy::Policy;

@@ -5,7 +5,6 @@ use super::mode::BadMode;
 use super::{family, keys};
 use crate::placement::object::{Metadata, OwnerReference};
 use crate::systems::View;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::kinds::tekton;

@@ -32,7 +32,6 @@ use super::family;
 use super::groups::{Leader, Leaders};
 use crate::policy::Period;
 use crate::systems::View;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::plan::{Action, Plan, Refusal, Target, Write};
 use crate::systems::policy::Policy;

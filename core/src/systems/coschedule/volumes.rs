@@ -3,7 +3,6 @@
 use std::borrow::Borrow;
 
 use crate::systems::View;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::fit::{Volume, Volumes};
 use crate::view::Name;
 

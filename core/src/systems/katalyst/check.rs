@@ -5,7 +5,6 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::explain::{BUILDS, Shown, draw_pods, first_pod};
 use super::keys::LEADER_OF;
-use super::kinds::NumaView as _;
 use super::machines::find_unusable;
 use super::policy::KatalystMode;
 use crate::kubernetes::annotation;

@@ -6,7 +6,6 @@ use serde_json::{Map, json};
 
 use super::feasibility::{Newcomer, Obstacle};
 use super::keys;
-use super::kinds::NumaView as _;
 use super::kinds::pod::NumaPod;
 use super::kinds::topology::Topology;
 use super::machines::{build, check_node, find_unusable};

@@ -12,51 +12,37 @@ use pod::NumaPod;
 use topology::Topology;
 
 /// The queries of NUMA affinity to a View.
-pub(crate) trait NumaView {
+impl View {
     /// Returns true if a node has the label of nodes with NUMA nodes.
-    fn has_numa_nodes(&self) -> bool;
-
-    /// A node with all that is known of it.
-    fn node_in_full(&self, node: &str) -> Option<&Node>;
-
-    /// Returns Katalyst's report about a node; `None`: there is none.
-    fn topology(&self, node: &str) -> Option<&Topology>;
-
-    /// Returns Katalyst's reports about nodes, sorted by name.
-    fn topologies(&self) -> Vec<(&Name, &Topology)>;
-
-    /// A pod that Katalyst binds to NUMA nodes, or with a NUMA affinity.
-    fn numa_pod(&self, name: &Name) -> Option<&NumaPod>;
-
-    /// All such pods, unordered.
-    fn numa_pods(&self) -> impl Iterator<Item = (&Name, &NumaPod)>;
-}
-
-impl NumaView for View {
-    fn has_numa_nodes(&self) -> bool {
+    pub(super) fn has_numa_nodes(&self) -> bool {
         self.numa_nodes.count() > 0
     }
 
-    fn node_in_full(&self, node: &str) -> Option<&Node> {
+    /// A node with all that is known of it.
+    pub(super) fn node_in_full(&self, node: &str) -> Option<&Node> {
         let in_full = self.nodes_in_full.get(&Name::cluster_wide(node));
         in_full.map(|NodeInFull(node)| node).or_else(|| self.node(node))
     }
 
-    fn topology(&self, node: &str) -> Option<&Topology> {
+    /// Returns Katalyst's report about a node; `None`: there is none.
+    pub(super) fn topology(&self, node: &str) -> Option<&Topology> {
         self.topologies.get(&Name::cluster_wide(node))
     }
 
-    fn topologies(&self) -> Vec<(&Name, &Topology)> {
+    /// Returns Katalyst's reports about nodes, sorted by name.
+    pub(super) fn topologies(&self) -> Vec<(&Name, &Topology)> {
         let mut reports: Vec<_> = self.topologies.iter().collect();
         reports.sort_unstable_by_key(|(name, _)| *name);
         reports
     }
 
-    fn numa_pod(&self, name: &Name) -> Option<&NumaPod> {
+    /// A pod that Katalyst binds to NUMA nodes, or with a NUMA affinity.
+    pub(super) fn numa_pod(&self, name: &Name) -> Option<&NumaPod> {
         self.numa_pods.get(name)
     }
 
-    fn numa_pods(&self) -> impl Iterator<Item = (&Name, &NumaPod)> {
+    /// All such pods, unordered.
+    pub(super) fn numa_pods(&self) -> impl Iterator<Item = (&Name, &NumaPod)> {
         self.numa_pods.iter()
     }
 }

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, HashSet};
 use k8s_openapi::jiff::Timestamp;
 
 use super::feasibility::{Machine, Newcomer, Occupant, Socket, Verdict};
-use super::kinds::NumaView as _;
 use super::kinds::pod::NumaPod;
 use super::kinds::topology::{Consumer, Topology};
 use super::policy::Katalyst;

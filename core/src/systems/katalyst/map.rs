@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::kinds::NumaView as _;
 use super::kinds::pod::NumaPod;
 use super::machines::build;
 use super::policy::KatalystMode;

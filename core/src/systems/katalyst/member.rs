@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use super::NAME;
 use super::keys::{self, AFFINITY, ANTI_AFFINITY, NUMA_ZONES};
-use super::kinds::NumaView as _;
 use super::policy::KatalystMode;
 use super::qos::Qos;
 use super::selector::{Parsed, Selector, Selectors, Side, Zone, parse};

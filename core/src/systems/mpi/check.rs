@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, Volume};
 
 use super::cluster::{Cluster, Problem, Worker};
 use super::keys::{self, KEYS_CONTAINER};
-use super::kinds::MpiView as _;
 use super::kinds::pod::MpiPod;
 use super::kinds::workload::Workload;
 use super::request::Role;

@@ -6,7 +6,6 @@ use std::fmt;
 
 use super::config::{self, Domain, Host};
 use super::keys;
-use super::kinds::MpiView as _;
 use super::kinds::pod::MpiPod;
 use super::kinds::workload::Workload;
 use super::policy::Mpi;

@@ -15,27 +15,6 @@ use pod::MpiPod;
 use service::{ClusterConfigMap, ClusterService, Endpoints};
 use workload::Workload;
 
-/// The queries of MPI clusters to a View. A cluster is a name in a namespace.
-pub(crate) trait MpiView {
-    /// All clusters with a workload or a pod.
-    fn mpi_clusters(&self) -> BTreeSet<Name>;
-
-    /// The workloads of a cluster, sorted by kind and name.
-    fn workloads_of_cluster(&self, cluster: &Name) -> Vec<(&Name, &Workload)>;
-
-    /// The pods of a cluster, sorted by name.
-    fn pods_of_cluster(&self, cluster: &Name) -> Vec<(&Name, &MpiPod)>;
-
-    /// A Service that stowplan made for a cluster.
-    fn cluster_service(&self, name: &Name) -> Option<&ClusterService>;
-
-    /// A ConfigMap that stowplan made for a cluster.
-    fn cluster_config_map(&self, name: &Name) -> Option<&ClusterConfigMap>;
-
-    /// The hostnames for which a Service has DNS records.
-    fn hostnames_of_service(&self, service: &Name) -> BTreeSet<&str>;
-}
-
 /// The clusters of the rows of a table.
 fn clusters_of<R>(rows: &Rows<R>) -> impl Iterator<Item = Name>
 where
@@ -52,13 +31,16 @@ where
     rows.index().get(cluster).filter_map(|name| rows.get_key_value(name))
 }
 
-impl MpiView for View {
-    fn mpi_clusters(&self) -> BTreeSet<Name> {
+/// The queries of MPI clusters to a View. A cluster is a name in a namespace.
+impl View {
+    /// All clusters with a workload or a pod.
+    pub(super) fn mpi_clusters(&self) -> BTreeSet<Name> {
         let of_workloads = clusters_of(&self.mpi_jobs).chain(clusters_of(&self.mpi_sets));
         of_workloads.chain(clusters_of(&self.mpi_pods)).collect()
     }
 
-    fn workloads_of_cluster(&self, cluster: &Name) -> Vec<(&Name, &Workload)> {
+    /// The workloads of a cluster, sorted by kind and name.
+    pub(super) fn workloads_of_cluster(&self, cluster: &Name) -> Vec<(&Name, &Workload)> {
         let jobs = rows_of(&self.mpi_jobs, cluster).map(|(name, job)| (name, &job.0));
         let sets = rows_of(&self.mpi_sets, cluster).map(|(name, set)| (name, &set.0));
         let pods = rows_of(&self.mpi_pods, cluster);
@@ -68,19 +50,23 @@ impl MpiView for View {
         workloads
     }
 
-    fn pods_of_cluster(&self, cluster: &Name) -> Vec<(&Name, &MpiPod)> {
+    /// The pods of a cluster, sorted by name.
+    pub(super) fn pods_of_cluster(&self, cluster: &Name) -> Vec<(&Name, &MpiPod)> {
         rows_of(&self.mpi_pods, cluster).collect()
     }
 
-    fn cluster_service(&self, name: &Name) -> Option<&ClusterService> {
+    /// A Service that stowplan made for a cluster.
+    pub(super) fn cluster_service(&self, name: &Name) -> Option<&ClusterService> {
         self.cluster_services.get(name)
     }
 
-    fn cluster_config_map(&self, name: &Name) -> Option<&ClusterConfigMap> {
+    /// A ConfigMap that stowplan made for a cluster.
+    pub(super) fn cluster_config_map(&self, name: &Name) -> Option<&ClusterConfigMap> {
         self.cluster_config_maps.get(name)
     }
 
-    fn hostnames_of_service(&self, service: &Name) -> BTreeSet<&str> {
+    /// The hostnames for which a Service has DNS records.
+    pub(super) fn hostnames_of_service(&self, service: &Name) -> BTreeSet<&str> {
         let slices = &self.endpoint_slices;
         let slices = slices.index().get(service).filter_map(|name| slices.get(name));
         slices.flat_map(|Endpoints { hostnames, .. }| hostnames).map(AsRef::as_ref).collect()

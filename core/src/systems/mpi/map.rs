@@ -1,7 +1,6 @@
 //! MPI clusters on the map of a cluster: the launcher and the workers of each.
 
 use super::check::KIND;
-use super::kinds::MpiView as _;
 use super::request::Role;
 use crate::systems::check::Context;
 use crate::systems::check::words::counted;

@@ -8,7 +8,6 @@ use super::check::KIND;
 use super::cluster::{Cluster, Problem, reason, service_field};
 use super::config::HOSTFILE;
 use super::keys::ROLE;
-use super::kinds::MpiView as _;
 use super::reconcile;
 use crate::systems::View;
 use crate::systems::check::words::counted;

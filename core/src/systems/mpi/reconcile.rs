@@ -27,7 +27,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::Timestamp;
 
 use super::cluster::{Cluster, Problem, reason};
-use super::kinds::MpiView as _;
 use super::kinds::workload::Workload;
 use super::member::is_allowed;
 use super::request::Role;

@@ -22,7 +22,6 @@ use crate::systems::check::words::{SEE_CONTROLLER, scheduler};
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::coschedule::groups::Group;
 use crate::systems::coschedule::keys::FAILED;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::{FIRST, Placeholder};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::CoscheduleMode;

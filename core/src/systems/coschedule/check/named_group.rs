@@ -9,7 +9,6 @@ use crate::kubernetes::{annotation, is_finished, label, node_name};
 use crate::systems::check::words::counted;
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::coschedule::keys;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::native::parse_group;
 use crate::view::Name;
 

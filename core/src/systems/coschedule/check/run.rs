@@ -10,7 +10,6 @@ use crate::systems::View;
 use crate::systems::check::words::{SEE_CONTROLLER, of_pod, some};
 use crate::systems::check::{Context, Diagnosis};
 use crate::systems::coschedule::groups::{self, Conflict, Group, Groups, Leader, Who};
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, WorkspaceSource,
 };

@@ -19,7 +19,6 @@ use super::{Group, Groups};
 use crate::systems::View;
 use crate::systems::coschedule::family::{self, Signs};
 use crate::systems::coschedule::keys;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
 use crate::view::Name;

@@ -2,7 +2,6 @@
 
 use super::{Group, Groups};
 use crate::systems::View;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::view::Name;
 

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::systems::View;
 use crate::systems::coschedule::family::root;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::claim_name;
 use crate::systems::test_objects::{controlled_by, view_of};
 

@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use super::GroupClaim;
 use crate::systems::View;
 use crate::systems::coschedule::family;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline::{Pipeline, PipelineTask};
 use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, Selector, WorkspaceSource,

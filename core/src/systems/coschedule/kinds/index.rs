@@ -1,4 +1,4 @@
-//! [`CoscheduleView`]: the queries that decisions make to the tables of coscheduling.
+//! The queries that decisions make to the tables of coscheduling.
 
 use super::member::Member;
 use super::pipeline::NamedPipeline;
@@ -12,156 +12,184 @@ use crate::systems::coschedule::resources::TASK_RUN;
 use crate::view::Name;
 
 /// The queries of coscheduling to a View. An object is found once its watch has delivered it.
-pub(crate) trait CoscheduleView {
-    /// Returns the View itself.
-    fn view(&self) -> &View;
-
-    fn task_run(&self, name: &Name) -> Option<&TaskRun> {
-        self.view().task_runs.get(name)
+impl View {
+    pub(in crate::systems::coschedule) fn task_run(&self, name: &Name) -> Option<&TaskRun> {
+        self.task_runs.get(name)
     }
 
     /// The runs with a TaskRun that Tekton's own affinity assistant places.
-    fn assisted_runs(&self) -> impl Iterator<Item = &PipelineRun> {
-        self.view().task_runs.index().assisted.keys().filter_map(|of| {
+    pub(in crate::systems::coschedule) fn assisted_runs(
+        &self,
+    ) -> impl Iterator<Item = &PipelineRun> {
+        self.task_runs.index().assisted.keys().filter_map(|of| {
             let (name, run) = self.run_by_uid(&of.name)?;
             (name.namespace == of.namespace).then_some(run)
         })
     }
 
     /// The active TaskRuns that a quota refuses a pod, sorted by name.
-    fn refused_task_runs(&self) -> impl Iterator<Item = (&Name, &TaskRun)> {
-        let task_runs = &self.view().task_runs;
+    pub(in crate::systems::coschedule) fn refused_task_runs(
+        &self,
+    ) -> impl Iterator<Item = (&Name, &TaskRun)> {
+        let task_runs = &self.task_runs;
         task_runs.index().refused.iter().filter_map(|name| task_runs.get_key_value(name))
     }
 
     /// Returns true if Tekton's own affinity assistant places a TaskRun of the PipelineRun with this UID.
-    fn is_assisted(&self, namespace: &str, uid: &str) -> bool {
+    pub(in crate::systems::coschedule) fn is_assisted(&self, namespace: &str, uid: &str) -> bool {
         let run = Name::new(namespace, uid);
-        self.view().task_runs.index().assisted.get(&run).next().is_some()
+        self.task_runs.index().assisted.get(&run).next().is_some()
     }
 
     /// The TaskRuns of the PipelineRun with this UID, active and ended ones, sorted by name.
-    fn task_runs_of_run(&self, namespace: &str, uid: &str) -> impl Iterator<Item = &TaskRun> {
+    pub(in crate::systems::coschedule) fn task_runs_of_run(
+        &self,
+        namespace: &str,
+        uid: &str,
+    ) -> impl Iterator<Item = &TaskRun> {
         let run = Name::new(namespace, uid);
-        let task_runs = &self.view().task_runs;
+        let task_runs = &self.task_runs;
         task_runs.index().by_run.get(&run).filter_map(|name| task_runs.get(name))
     }
 
     /// A Task. Not for admission.
-    fn task(&self, name: &Name) -> Option<&Task> {
-        self.view().tasks.get(name)
+    pub(in crate::systems::coschedule) fn task(&self, name: &Name) -> Option<&Task> {
+        self.tasks.get(name)
     }
 
     /// Returns true if the cluster serves Tekton's kinds. True until a watch reports otherwise.
-    fn has_tekton(&self) -> bool {
-        self.view().serves(&TASK_RUN)
+    pub(in crate::systems::coschedule) fn has_tekton(&self) -> bool {
+        self.serves(&TASK_RUN)
     }
 
-    fn pipeline_run(&self, name: &Name) -> Option<&PipelineRun> {
-        self.view().pipeline_runs.get(name)
+    pub(in crate::systems::coschedule) fn pipeline_run(&self, name: &Name) -> Option<&PipelineRun> {
+        self.pipeline_runs.get(name)
     }
 
     /// The PipelineRun with this UID.
-    fn run_by_uid(&self, uid: &str) -> Option<(&Name, &PipelineRun)> {
-        self.view().pipeline_runs.with_uid(uid)
+    pub(in crate::systems::coschedule) fn run_by_uid(
+        &self,
+        uid: &str,
+    ) -> Option<(&Name, &PipelineRun)> {
+        self.pipeline_runs.with_uid(uid)
     }
 
     /// All PipelineRuns, unordered.
-    fn pipeline_runs(&self) -> impl Iterator<Item = (&Name, &PipelineRun)> {
-        self.view().pipeline_runs.iter()
+    pub(in crate::systems::coschedule) fn pipeline_runs(
+        &self,
+    ) -> impl Iterator<Item = (&Name, &PipelineRun)> {
+        self.pipeline_runs.iter()
     }
 
     /// The child runs of the PipelineRun with this UID, sorted by name.
-    fn runs_below(&self, uid: &str) -> impl Iterator<Item = (&Name, &PipelineRun)> {
-        self.view().pipeline_runs.below(uid)
+    pub(in crate::systems::coschedule) fn runs_below(
+        &self,
+        uid: &str,
+    ) -> impl Iterator<Item = (&Name, &PipelineRun)> {
+        self.pipeline_runs.below(uid)
     }
 
-    fn pipeline(&self, name: &Name) -> Option<&NamedPipeline> {
-        self.view().pipelines.get(name)
+    pub(in crate::systems::coschedule) fn pipeline(&self, name: &Name) -> Option<&NamedPipeline> {
+        self.pipelines.get(name)
     }
 
-    fn claim(&self, name: &Name) -> Option<&Claim> {
-        self.view().claims.get(name)
+    pub(in crate::systems::coschedule) fn claim(&self, name: &Name) -> Option<&Claim> {
+        self.claims.get(name)
     }
 
     /// The claims that the PipelineRun with this UID owns, sorted by name.
-    fn claims_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Claim)> {
-        let claims = &self.view().claims;
-        let names = self.view().pipeline_runs.owned(claims.index(), uid);
+    pub(in crate::systems::coschedule) fn claims_of_run(
+        &self,
+        uid: &str,
+    ) -> impl Iterator<Item = (&Name, &Claim)> {
+        let claims = &self.claims;
+        let names = self.pipeline_runs.owned(claims.index(), uid);
         names.filter_map(|name| claims.get_key_value(name))
     }
 
-    fn storage_class(&self, name: &str) -> Option<&StorageClass> {
-        self.view().storage_classes.get(&Name::cluster_wide(name))
+    pub(in crate::systems::coschedule) fn storage_class(
+        &self,
+        name: &str,
+    ) -> Option<&StorageClass> {
+        self.storage_classes.get(&Name::cluster_wide(name))
     }
 
     /// All storage classes, unordered.
-    fn storage_classes(&self) -> impl Iterator<Item = (&str, &StorageClass)> {
-        self.view().storage_classes.iter().map(|(name, class)| (&*name.name, class))
+    pub(in crate::systems::coschedule) fn storage_classes(
+        &self,
+    ) -> impl Iterator<Item = (&str, &StorageClass)> {
+        self.storage_classes.iter().map(|(name, class)| (&*name.name, class))
     }
 
-    fn volume(&self, name: &str) -> Option<&Volume> {
-        self.view().volumes.get(&Name::cluster_wide(name))
+    pub(in crate::systems::coschedule) fn volume(&self, name: &str) -> Option<&Volume> {
+        self.volumes.get(&Name::cluster_wide(name))
     }
 
-    fn placeholder(&self, name: &Name) -> Option<&Placeholder> {
-        self.view().placeholders.get(name)
+    pub(in crate::systems::coschedule) fn placeholder(&self, name: &Name) -> Option<&Placeholder> {
+        self.placeholders.get(name)
     }
 
     /// All placeholders, unordered.
-    fn placeholders(&self) -> impl Iterator<Item = (&Name, &Placeholder)> {
-        self.view().placeholders.iter()
+    pub(in crate::systems::coschedule) fn placeholders(
+        &self,
+    ) -> impl Iterator<Item = (&Name, &Placeholder)> {
+        self.placeholders.iter()
     }
 
     /// The placeholders that the PipelineRun with this UID owns, sorted by name.
-    fn placeholders_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Placeholder)> {
-        let placeholders = &self.view().placeholders;
-        let names = self.view().pipeline_runs.owned(placeholders.index(), uid);
+    pub(in crate::systems::coschedule) fn placeholders_of_run(
+        &self,
+        uid: &str,
+    ) -> impl Iterator<Item = (&Name, &Placeholder)> {
+        let placeholders = &self.placeholders;
+        let names = self.pipeline_runs.owned(placeholders.index(), uid);
         names.filter_map(|name| placeholders.get_key_value(name))
     }
 
     /// The pod of the placeholder with this name.
-    fn placeholder_pod(&self, placeholder: &Name) -> Option<&PlaceholderPod> {
+    pub(in crate::systems::coschedule) fn placeholder_pod(
+        &self,
+        placeholder: &Name,
+    ) -> Option<&PlaceholderPod> {
         let Name { namespace, name } = placeholder;
         let name = Name::new(namespace, &[&**name, FIRST].concat());
-        self.view().placeholder_pods.get(&name)
+        self.placeholder_pods.get(&name)
     }
 
     /// The pods of all placeholders, unordered.
-    fn placeholder_pods(&self) -> impl Iterator<Item = (&Name, &PlaceholderPod)> {
-        self.view().placeholder_pods.iter()
+    pub(in crate::systems::coschedule) fn placeholder_pods(
+        &self,
+    ) -> impl Iterator<Item = (&Name, &PlaceholderPod)> {
+        self.placeholder_pods.iter()
     }
 
     /// A pod that is, or may become, a member of a group.
-    fn member(&self, name: &Name) -> Option<&Member> {
-        self.view().members.get(name)
+    pub(in crate::systems::coschedule) fn member(&self, name: &Name) -> Option<&Member> {
+        self.members.get(name)
     }
 
     /// All pods that are, or may become, members of groups, unordered.
-    fn members(&self) -> impl Iterator<Item = (&Name, &Member)> {
-        self.view().members.iter()
+    pub(in crate::systems::coschedule) fn members(&self) -> impl Iterator<Item = (&Name, &Member)> {
+        self.members.iter()
     }
 
     /// The pods that were admitted for a placeholder, sorted by name.
-    fn members_of(&self, placeholder: &Name) -> impl Iterator<Item = (&Name, &Member)> {
-        let members = &self.view().members;
+    pub(in crate::systems::coschedule) fn members_of(
+        &self,
+        placeholder: &Name,
+    ) -> impl Iterator<Item = (&Name, &Member)> {
+        let members = &self.members;
         members.index().get(placeholder).filter_map(|name| members.get_key_value(name))
     }
 
     /// Returns true if a pod that has not ended mounts a claim, whatever created the pod, and with or without a
     /// node. Always false outside the controller.
-    fn is_mounted(&self, claim: &Name) -> bool {
-        self.view().mounts.index().get(claim).next().is_some()
+    pub(in crate::systems::coschedule) fn is_mounted(&self, claim: &Name) -> bool {
+        self.mounts.index().get(claim).next().is_some()
     }
 
     /// The unparsed annotation `stowplan.dev/coschedule` of a namespace.
-    fn namespace_mode(&self, name: &str) -> Option<&str> {
-        self.view().namespace_modes.get(&Name::cluster_wide(name)).map(|mode| &*mode.0)
-    }
-}
-
-impl CoscheduleView for View {
-    fn view(&self) -> &View {
-        self
+    pub(in crate::systems::coschedule) fn namespace_mode(&self, name: &str) -> Option<&str> {
+        self.namespace_modes.get(&Name::cluster_wide(name)).map(|mode| &*mode.0)
     }
 }

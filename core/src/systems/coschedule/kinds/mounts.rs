@@ -47,7 +47,6 @@ impl RowIndex<Mounted> for Sets<Name> {
 mod tests {
     use serde_json::json;
 
-    use super::super::CoscheduleView as _;
     use super::*;
     use crate::systems;
     use crate::systems::View;

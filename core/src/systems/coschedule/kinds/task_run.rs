@@ -130,8 +130,6 @@ impl RowIndex<TaskRun> for TaskRunIndex {
 mod tests {
     use serde_json::json;
 
-    use super::super::CoscheduleView as _;
-
     use super::*;
     use crate::systems;
     use crate::systems::coschedule::resources::PIPELINE_RUN;

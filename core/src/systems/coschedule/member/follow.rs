@@ -13,7 +13,6 @@ use crate::placement::merge::takes_pod_term;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::placement::record;
 use crate::systems::coschedule::claims::sibling;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::owner::owner_of;
 use crate::systems::coschedule::policy::{Binding, ControllerAbsent};
 use crate::systems::coschedule::{NAME, keys};

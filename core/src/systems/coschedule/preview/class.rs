@@ -6,7 +6,6 @@ use std::cmp::Reverse;
 
 use crate::systems::View;
 use crate::systems::coschedule::keys;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::storage::BETA_CLASS;
 use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::policy::Policy;

@@ -12,7 +12,6 @@ use crate::systems::coschedule::claims::Stays;
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::groups::{self, Group, GroupClaim, Groups, Leaders, LiveGroup};
 use crate::systems::coschedule::keys;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::pipeline::PipelineTask;
 use crate::systems::coschedule::kinds::pipeline_run::{

@@ -17,7 +17,6 @@ use super::group_pod::GroupPod;
 use super::reason;
 use super::state::is_open;
 use crate::systems::coschedule::keys::{COMPONENT, COMPONENT_VALUE, GATE, INSTANCE, provisioned};
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::MemberDetails;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::plan::operation::{add, remove_gate, require_nodes, test_uid};

@@ -8,7 +8,6 @@ use super::desired::Sources;
 use super::duration;
 use super::state::Facts;
 use crate::systems::coschedule::keys::{self, IDLE_SINCE, NAME_PREFIX};
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
 use crate::systems::coschedule::kinds::storage::{Claim, PROTECTION};

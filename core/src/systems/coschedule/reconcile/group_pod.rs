@@ -4,7 +4,6 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::demand::bound_by_name;
 use crate::systems::View;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::view::Name;

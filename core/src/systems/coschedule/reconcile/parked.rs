@@ -12,7 +12,6 @@ use k8s_openapi::jiff::SignedDuration;
 
 use super::carry_out::PlanBuilder;
 use super::group_pod::GroupPod;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::storage::Claim;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::view::Name;

@@ -15,7 +15,6 @@ use super::{Why, duration};
 use crate::systems::View;
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::{

@@ -25,7 +25,6 @@ use crate::systems::exclusion::Exclusion;
 use crate::systems::fit::CHOICE;
 use crate::systems::katalyst::feasibility::{Newcomer, Obstacle, Occupant};
 use crate::systems::katalyst::keys::{AFFINITY, GATE, LEADER_OF, LET_GO, NUMA_ZONES};
-use crate::systems::katalyst::kinds::NumaView as _;
 use crate::systems::katalyst::kinds::pod::{NumaPod, PendingPod};
 use crate::systems::katalyst::machines::{Machines, check_node};
 use crate::systems::katalyst::policy::{Katalyst, KatalystMode};

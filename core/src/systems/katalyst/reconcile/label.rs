@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::{LASTING, reason};
 use crate::systems::View;
 use crate::systems::katalyst::keys::NUMA_ZONES;
-use crate::systems::katalyst::kinds::NumaView as _;
 use crate::systems::katalyst::kinds::topology::Topology;
 use crate::systems::katalyst::machines::find_unusable;
 use crate::systems::katalyst::policy::KatalystMode;

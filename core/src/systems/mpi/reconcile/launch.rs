@@ -5,7 +5,6 @@
 use super::{Cluster, Planner, reason};
 use crate::systems::mpi::cluster::Worker;
 use crate::systems::mpi::keys::{self, GATE};
-use crate::systems::mpi::kinds::MpiView as _;
 use crate::systems::mpi::kinds::pod::MpiPod;
 use crate::systems::mpi::request::Role;
 use crate::systems::plan::operation::remove_gate;

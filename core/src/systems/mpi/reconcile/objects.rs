@@ -11,7 +11,6 @@ use crate::systems::mpi::config::Host;
 use crate::systems::mpi::keys::{
     self, CLUSTER, KEY_IN_THE_MAKING, KEY_IN_THE_MAKING_AGAIN, KEY_MADE, KEY_STATE, MADE_FOR,
 };
-use crate::systems::mpi::kinds::MpiView as _;
 use crate::systems::mpi::kinds::service::ClusterConfigMap;
 use crate::systems::mpi::request::Role;
 use crate::systems::mpi::resources::{CONFIG_MAP, SECRET, SERVICE};

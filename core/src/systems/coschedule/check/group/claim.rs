@@ -7,7 +7,6 @@ use crate::kubernetes::{claims, node_name};
 use crate::systems::check::Diagnosis;
 use crate::systems::check::words::{counted, some};
 use crate::systems::coschedule::keys;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::fit::Candidate;
 use crate::view::Name;

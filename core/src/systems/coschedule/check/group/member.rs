@@ -10,7 +10,6 @@ use crate::systems::check::cluster::first_obstacle;
 use crate::systems::check::words::{counted, of_pod, some};
 use crate::systems::check::{Diagnosis, gates};
 use crate::systems::coschedule::keys;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::reconcile::{self, Next, Step, Why};
 use crate::systems::coschedule::resources::TASK_RUN;

@@ -6,7 +6,6 @@ use super::CheckedGroup;
 use crate::kubernetes::{annotation, label};
 use crate::systems::check::{Context, Diagnosis, PodReport};
 use crate::systems::coschedule::keys;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::owner::{Belonging, belonging};
 use crate::systems::coschedule::reconcile::Why;

@@ -7,7 +7,6 @@ use crate::systems::check::closed::{Closed, explain};
 use crate::systems::check::cluster::first_obstacle;
 use crate::systems::check::words::{counted, nodes};
 use crate::systems::check::{Context, Diagnosis};
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::policy::IsolationScope;
 use crate::systems::coschedule::reconcile::{Next, Why};
 use crate::systems::fit::{self, Candidate, Obstacle, Question};

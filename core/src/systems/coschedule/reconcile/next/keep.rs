@@ -3,7 +3,6 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::Decider;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::reconcile::desired::ends;
 use crate::systems::coschedule::reconcile::duration;

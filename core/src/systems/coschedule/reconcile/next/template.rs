@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::{Decider, Next};
 use crate::systems::coschedule::keys::RECORD;
-use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
 use crate::systems::coschedule::kinds::storage::Access;
 use crate::systems::coschedule::placeholder::{Cause, Desired};

@@ -10,7 +10,6 @@ use proptest::sample::Index;
 use super::*;
 use crate::systems::fit::CHOICE;
 use crate::systems::katalyst::feasibility::{Machine, Newcomer, Occupant, Socket};
-use crate::systems::katalyst::kinds::NumaView as _;
 use crate::systems::katalyst::machines::check_node;
 use crate::systems::test_cases::cases;
 
