@@ -194,11 +194,11 @@ async fn control(
         health.set_policy(keeper.state());
     };
     take(first_policy);
+    process::stop_at_signal(stop.requested.clone())?;
     // After that: a script that reads the address may ask at once.
     println!("admin on http://{}", admin_listener.local_addr()?);
     let admin = tokio::spawn(admin::serve(admin_listener, serving, stop.clone()));
     policy_source.follow(Some(&watching), Arc::clone(&metrics), take)?;
-    process::stop_at_signal(stop.requested.clone());
 
     // Without a policy nothing may be planned. Another process, with an older one, may lead.
     tokio::select! {

@@ -1,5 +1,6 @@
 //! Shared by the long-running commands: the runtime, the stop at a signal, and tasks that end.
 
+use std::io;
 use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
-use tracing::error;
 
 use crate::cluster::Cluster;
 use crate::telemetry::Metrics;
@@ -61,27 +61,22 @@ pub(super) fn read_host_name() -> anyhow::Result<String> {
     Ok(name.to_owned())
 }
 
-/// Requests the stop of the process at SIGTERM or Ctrl-C.
-pub(super) fn stop_at_signal(requested: CancellationToken) {
+/// Requests the stop of the process at SIGTERM or Ctrl-C, from now on: a script that has read the address may
+/// send one at once.
+///
+/// # Errors
+/// The signals cannot be received.
+pub(super) fn stop_at_signal(requested: CancellationToken) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(async move {
-        wait_for_signal().await;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
         requested.cancel();
     });
-}
-
-async fn wait_for_signal() {
-    let mut terminate = match signal(SignalKind::terminate()) {
-        Ok(terminate) => terminate,
-        Err(error) => {
-            error!(%error, "SIGTERM cannot be handled; only Ctrl-C stops the process in order");
-            let _ = tokio::signal::ctrl_c().await;
-            return;
-        }
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
+    Ok(())
 }
 
 /// Runs the controller until it is stopped. If it panics, or if a watch of `cluster` ends, it is

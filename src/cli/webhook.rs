@@ -174,6 +174,7 @@ async fn serve(
     // Before the port is printed: a script that reads it may call at once.
     files.refresh_certificate();
     let tls = files.certificate.server();
+    process::stop_at_signal(stop.requested.clone())?;
     println!("listening on https://{}", listener.local_addr()?);
     println!("admin on http://{}", admin_listener.local_addr()?);
 
@@ -186,7 +187,6 @@ async fn serve(
     // process.
     let polling = thread::Builder::new().name("files".to_owned()).spawn(move || files.poll())?;
     reader.get_or_init(|| polling.thread().clone());
-    process::stop_at_signal(stop.requested.clone());
     let stopping = stop.clone();
     let delay = arguments.shutdown_delay;
     // Without a delay there is no wait for last answers either: a test or a person stops the
