@@ -1,6 +1,6 @@
 //! stowplan: placement of batch and streaming workloads on Kubernetes with the stock scheduler.
 //!
-//! What is decided is in the package `stowplan-core`; here is what reads a cluster, answers the API server
+//! Decisions are in the package `stowplan-core`; here is what reads a cluster, answers the API server
 //! and carries out the plans.
 //!
 //! # Dependency rule

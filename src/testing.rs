@@ -1,4 +1,4 @@
-//! What tests, benches and fuzz targets use of this crate: the one door besides the binary.
+//! Items that tests, benches and fuzz targets use of this crate: the one door besides the binary.
 //!
 //! The paths are those of the crate's own modules. Nothing here is a stable interface: stowplan is a
 //! program, and its interface is the command line, the annotations and the objects.

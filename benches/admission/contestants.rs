@@ -86,7 +86,7 @@ impl Contestant {
         Ok(Server { child, counter, address: address.parse()? })
     }
 
-    /// Whether `given` is what this server must answer to `review`.
+    /// Returns whether `given` is what this server must answer to `review`.
     pub(crate) fn check(self, review: &[u8], given: &[u8]) -> anyhow::Result<()> {
         match self {
             Self::Constant => ensure!(given == CONSTANT.as_bytes(), "not the constant"),

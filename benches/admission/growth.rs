@@ -187,7 +187,7 @@ fn review(part: &str, size: usize) -> anyhow::Result<Vec<u8>> {
     Ok(review.bytes())
 }
 
-/// Whether the decision is the one that the part is about.
+/// Returns whether the decision is the one that the part is about.
 fn check(part: &str, decision: &Decision) -> anyhow::Result<()> {
     let reason = decision.reason();
     let wanted = match part {

@@ -283,7 +283,7 @@ where
     at_once(names.iter().map(delete)).await
 }
 
-/// Whether a pool is Ready with all of its members.
+/// Returns true if a pool is Ready with all of its members.
 fn is_complete(pool: &HostPool) -> bool {
     let Some(status) = &pool.status else { return false };
     let ready = find(&status.conditions, READY).is_some_and(|it| it.status == Status::True);

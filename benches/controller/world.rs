@@ -146,7 +146,7 @@ fn add_pod(simulation: &mut Simulation, number: usize, pools: usize) {
     }));
 }
 
-/// Whether the pool of this number is exclusive.
+/// Returns true if the pool of this number is exclusive.
 pub(crate) fn is_exclusive(pool: usize) -> bool {
     pool.is_multiple_of(EXCLUSIVE)
 }

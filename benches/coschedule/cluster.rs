@@ -190,12 +190,12 @@ impl Times {
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// Whether a pod was given a required pod-affinity term.
+/// Returns true if a pod was given a required pod-affinity term.
 pub(crate) fn has_term(pod: &Pod) -> bool {
     json!(pod)["spec"]["affinity"]["podAffinity"][REQUIRED].is_array()
 }
 
-/// Whether a pod was bound to a node by name.
+/// Returns true if a pod was bound to a node by name.
 pub(crate) fn has_node(pod: &Pod) -> bool {
     let required = &json!(pod)["spec"]["affinity"]["nodeAffinity"][REQUIRED];
     let terms = required["nodeSelectorTerms"].as_array();
@@ -204,7 +204,7 @@ pub(crate) fn has_node(pod: &Pod) -> bool {
     })
 }
 
-/// Whether a pod waits until its placeholder has a node.
+/// Returns true if a pod waits until its placeholder has a node.
 pub(crate) fn is_gated(pod: &Pod) -> bool {
     let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
     gates.map(|gate| &*gate.name).any(|gate| gate == GATE)

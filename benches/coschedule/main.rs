@@ -31,7 +31,7 @@ struct Extent {
     /// The PipelineRuns whose writes are counted, and the nodes that they are on.
     runs: usize,
     run_nodes: u16,
-    /// Whether scheduler and controller manager keep their own limits while groups arrive.
+    /// True if scheduler and controller manager keep their own limits while groups arrive.
     own_limits: bool,
 }
 

@@ -13,7 +13,7 @@ pub(crate) const VERSION_IN_GROUP: &str = "v1alpha1";
 /// The `apiVersion` of stowplan's objects.
 pub const VERSION: &str = "stowplan.dev/v1alpha1";
 
-/// Whether an `apiVersion` is of stowplan's API group, in whatever version.
+/// Returns true if an `apiVersion` is of stowplan's API group, in whatever version.
 #[must_use]
 pub(crate) fn is_of_group(api_version: &str) -> bool {
     api_version.split_once('/').is_some_and(|(group, _)| group == GROUP)

@@ -38,7 +38,7 @@ pub fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     owners.find(|owner| owner.controller == Some(true))
 }
 
-/// Whether a controller of Kubernetes creates a pod again if it is deleted.
+/// Returns true if a controller of Kubernetes creates a pod again if it is deleted.
 #[must_use]
 pub fn is_created_again(metadata: &ObjectMeta) -> bool {
     controller(metadata).is_some_and(|owner| creates_again(&owner.api_version, &owner.kind))
@@ -145,7 +145,7 @@ pub fn scheduler_name(pod: &Pod) -> &str {
     spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(DEFAULT_SCHEDULER)
 }
 
-/// Whether a pod has finished: its phase is Succeeded or Failed.
+/// Returns true if a pod has finished: its phase is Succeeded or Failed.
 #[must_use]
 pub fn is_finished(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -12,14 +12,14 @@ const MAX_LABEL: usize = 63;
 /// The longest DNS subdomain, in bytes.
 const MAX_SUBDOMAIN: usize = 253;
 
-/// Whether `text` can be the name of most objects: a DNS subdomain of RFC 1123
+/// Returns true if `text` can be the name of most objects: a DNS subdomain of RFC 1123
 /// (`IsDNS1123Subdomain`). Its labels may be longer than 63 bytes, as Kubernetes allows.
 #[must_use]
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= MAX_SUBDOMAIN && text.split('.').all(has_dns_label_form)
 }
 
-/// Whether `text` can be the name of a namespace, a Service or a volume: a DNS label of RFC 1123
+/// Returns true if `text` can be the name of a namespace, a Service or a volume: a DNS label of RFC 1123
 /// (`IsDNS1123Label`).
 #[must_use]
 pub fn is_dns_label(text: &str) -> bool {
@@ -32,7 +32,7 @@ fn has_dns_label_form(text: &str) -> bool {
     has_form(text, is_edge, |byte| *byte == b'-')
 }
 
-/// Whether `text` is a label value that is not empty, which is also the form of the name in a label
+/// Returns true if `text` is a label value that is not empty, which is also the form of the name in a label
 /// key, after its prefix (`IsValidLabelValue`, `IsQualifiedName`).
 #[must_use]
 pub(crate) fn is_label_name(text: &str) -> bool {
@@ -43,7 +43,7 @@ pub(crate) fn is_label_name(text: &str) -> bool {
 /// The longest directory, in bytes: Linux' `PATH_MAX` without the names of the files in it.
 pub(crate) const LONGEST_DIRECTORY: usize = 4_000;
 
-/// Whether `text` is an absolute path of letters, digits, `.`, `_` and `-`, without a slash at its end:
+/// Returns true if `text` is an absolute path of letters, digits, `.`, `_` and `-`, without a slash at its end:
 /// a path that needs no quotes in scripts and in the files of ssh.
 #[must_use]
 pub(crate) fn is_directory(text: &str) -> bool {
@@ -58,7 +58,7 @@ pub(crate) fn is_directory(text: &str) -> bool {
         && parts.all(is_plain)
 }
 
-/// Whether `text` is not empty, has `is_edge` bytes at both ends, and between them those and
+/// Returns true if `text` is not empty, has `is_edge` bytes at both ends, and between them those and
 /// others.
 fn has_form(text: &str, is_edge: impl Fn(&u8) -> bool, is_other: impl Fn(&u8) -> bool) -> bool {
     let bytes = text.as_bytes();
@@ -81,7 +81,7 @@ pub fn fingerprint(text: &str) -> String {
     hex(&Sha256::digest(text)[..8], b"0123456789abcdef")
 }
 
-/// Whether `text` has the form of a [`short_digest`], whatever the case of its letters.
+/// Returns true if `text` has the form of a [`short_digest`], whatever the case of its letters.
 #[must_use]
 pub(crate) fn is_short_digest(text: &str) -> bool {
     text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_hexdigit())

@@ -63,7 +63,7 @@ pub use streams::validate::VALIDATIONS;
 
 pub use view::{Object, Projected, TABLES, TableType, TypeVisitor, View};
 
-/// What the controller writes to nodes, and the objects that it creates and no other object owns.
+/// The marks that the controller writes to nodes, and the objects that it creates and no other object owns.
 #[derive(Debug)]
 pub struct Traces {
     /// The prefix of the labels of nodes.
@@ -104,16 +104,16 @@ pub struct System {
     /// Decides about a PersistentVolumeClaim. `None`: the system does not change claims; a claim
     /// with a key of a system that places pods is admitted with a warning.
     pub claim: Option<fn(&Claim<'_>, &View, &Policy) -> Outcome>,
-    /// Whether the system decides about an object in this namespace without any of its keys. Called
+    /// Says whether the system decides about an object in this namespace without any of its keys. Called
     /// for every object of its kinds, so it must be cheap: it reads only labels and owners. `None`:
     /// never.
     pub concerns: Option<fn(&str, &Metadata<'_>, &View) -> bool>,
-    /// What the controller writes for the system, besides gates. The system decides on pods with a
+    /// The marks that the controller writes for the system, besides gates. The system decides on pods with a
     /// toleration of its taints.
     pub traces: Traces,
     /// The labels, or prefixes that end in a dot, whose pods must be on one node.
     pub(crate) together: &'static [&'static str],
-    /// Whether the policy enables the system.
+    /// Says whether the policy enables the system.
     pub enabled: fn(&Policy) -> bool,
 }
 
@@ -136,13 +136,13 @@ pub struct Diagnostics {
     pub previews: &'static [PreviewedKind],
     /// The kinds that the command `check` diagnoses by this system.
     pub checks: &'static [CheckedKind],
-    /// What the system adds to the diagnosis of a pod by `check`. `None`: nothing.
+    /// Adds to the diagnosis of a pod by `check`. `None`: nothing.
     pub check_pod: Option<PodCheckFn>,
-    /// What the system has decided about a node, for `check`. `None`: nothing.
+    /// Reports the system's decision about a node, for `check`. `None`: there is none.
     pub check_node: Option<NodeCheckFn>,
-    /// What the command `map` shows of the system.
+    /// Contributes to the command `map`.
     pub(crate) map: MapFn,
-    /// What the system adds to the diagnosis of the installation.
+    /// The part of the diagnosis of the installation that concerns the system.
     pub installation: Installation,
 }
 
@@ -150,7 +150,7 @@ pub struct Diagnostics {
 #[derive(Clone, Copy, Debug)]
 pub struct PodOwner {
     pub kind: &'static str,
-    /// Whether the owner fails if its pod is deleted while running.
+    /// True if the owner fails if its pod is deleted while running.
     pub fails_with_pod: bool,
 }
 
@@ -179,7 +179,7 @@ pub struct Gate {
     pub name: &'static str,
     /// The condition for its removal, for people: continues a sentence after "until".
     pub until: &'static str,
-    /// What users can do about a pod that waits.
+    /// Returns what users can do about a pod that waits.
     pub remedy: fn(&k8s_openapi::api::core::v1::Pod) -> String,
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn gate(name: &str) -> Option<&'static Gate> {
     SYSTEMS.iter().flat_map(|system| system.gates).find(|gate| gate.name == name)
 }
 
-/// Whether the pods that share a label of this key must be on one node.
+/// Returns true if the pods that share a label of this key must be on one node.
 #[must_use]
 pub(crate) fn is_shared_by_node_mates(key: &str) -> bool {
     let mut labels = SYSTEMS.iter().flat_map(|system| system.together);
@@ -203,7 +203,7 @@ pub struct Outcome {
     pub intents: Vec<Intent>,
     /// The entries of the record: constraints that hold after the changes. A claim has no record.
     pub holds: Vec<String>,
-    /// Whether the record of an earlier admission round is kept, with its count of omitted entries.
+    /// True if the record of an earlier admission round is kept, with its count of omitted entries.
     pub keeps_record: bool,
     /// The reasons why the request cannot be met.
     pub findings: Vec<Finding>,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Whether `c` can mislead a terminal or a reader of logs: control characters (C1 included), line
+/// Returns true if `c` can mislead a terminal or a reader of logs: control characters (C1 included), line
 /// separators, and characters that reverse or hide the text beside them.
 #[must_use]
 pub fn misleads(c: char) -> bool {

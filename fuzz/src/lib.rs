@@ -393,7 +393,7 @@ fn grows(before: &Value, after: &Value) {
     }
 }
 
-/// Whether all that is in `before` is in `after`, with exceptions for the node selector terms,
+/// Returns whether all that is in `before` is in `after`, with exceptions for the node selector terms,
 /// which are multiplied out, and for the null or empty ones, which may go.
 fn extends(before: &Value, after: &Value) {
     match (before, after) {

@@ -70,7 +70,7 @@ pub(super) struct Arguments {
     /// The namespace in which stowplan is or was installed; its Lease is there
     #[arg(short, long, value_name = "NAMESPACE", value_parser = parse_namespace)]
     namespace: String,
-    /// What the names of the chart's objects start with (its value fullnameOverride, or the
+    /// The beginning of the names of the chart's objects (its value fullnameOverride, or the
     /// release's name): the Secrets NAME-tls and NAME-ca are removed if stowplan has made them
     #[arg(long, value_name = "NAME", default_value = "stowplan",
           value_parser = NonEmptyStringValueParser::new())]

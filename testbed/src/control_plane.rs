@@ -78,9 +78,9 @@ pub struct Options {
     pub real: Option<RealNodes>,
     /// The release of API server, scheduler and controller manager.
     pub kubernetes: Kubernetes,
-    /// Whether the API server writes an audit log, at the level Metadata: [`ControlPlane::audit_log`].
+    /// True if the API server writes an audit log, at the level Metadata: [`ControlPlane::audit_log`].
     pub audit: bool,
-    /// Whether the programs keep their own limits, as in most clusters: 50 and 20 requests per second of the
+    /// True if the programs keep their own limits, as in most clusters: 50 and 20 requests per second of the
     /// scheduler and the controller manager, and a heap of twice what lives. Without it requests are not
     /// limited and garbage is collected less often, so that tests do not wait for either.
     pub own_limits: bool,

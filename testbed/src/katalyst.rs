@@ -209,7 +209,7 @@ async fn serve(client: &Client, machines: &mut [Machine]) -> Result<()> {
     Ok(())
 }
 
-/// Whether Katalyst binds a pod to a NUMA node.
+/// Returns true if Katalyst binds a pod to a NUMA node.
 fn takes_part(pod: &Pod) -> bool {
     let of_key = |key| pod.metadata.annotations.as_ref().and_then(|all| all.get(key));
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -247,7 +247,7 @@ impl Bound {
         }
     }
 
-    /// Whether it has a label that another one avoids.
+    /// Returns true if it has a label that another one avoids.
     fn disturbs(&self, other: &Self) -> bool {
         other.avoids.iter().any(|(key, value)| self.labels.get(key) == Some(value))
     }

@@ -89,7 +89,7 @@ impl Identity {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Whether it still runs; a zombie does not.
+    /// Returns true if it still runs; a zombie does not.
     pub(crate) fn runs(self) -> bool {
         look_up(self.pid).is_some_and(|(state, started)| state != 'Z' && started == self.started)
     }

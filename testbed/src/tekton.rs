@@ -302,7 +302,7 @@ fn condition(document: &Value) -> &Value {
         .unwrap_or(&Value::Null)
 }
 
-/// Whether a PipelineRun or TaskRun has ended.
+/// Returns true if a PipelineRun or TaskRun has ended.
 fn is_done(document: &Value) -> bool {
     matches!(condition(document)["status"].as_str(), Some("True" | "False"))
 }
@@ -332,7 +332,7 @@ fn owner_reference(kind: Kind, owner: &Value) -> Value {
     })
 }
 
-/// Whether this object's controller is `owner`.
+/// Returns true if this object's controller is `owner`.
 fn is_of(object: &Value, owner: &Value) -> bool {
     let references = object["metadata"]["ownerReferences"].as_array();
     references.into_iter().flatten().any(|reference| {

@@ -206,7 +206,7 @@ impl Confined {
         &self.program
     }
 
-    /// Whether the processes are in cgroups.
+    /// Returns true if the processes are in cgroups.
     pub(crate) fn has_groups(&self) -> bool {
         self.groups.is_some()
     }

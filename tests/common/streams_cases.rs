@@ -201,7 +201,7 @@ pub(crate) fn job_spec(model: &Model, node_name: impl Fn(usize) -> String) -> Va
     })
 }
 
-/// Whether a job that is impossible must be refused when it is created. One is accepted, and its pods or
+/// Returns true if a job that is impossible must be refused when it is created. One is accepted, and its pods or
 /// pools wait, if only a node is in the way that others have, and nothing in the job depends on anything else;
 /// or if two exclusive pools list one host.
 pub(crate) fn must_be_refused(model: &Model) -> bool {

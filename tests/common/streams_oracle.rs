@@ -162,7 +162,7 @@ impl Model {
         false
     }
 
-    /// Whether a node may be this member of a pool, beside the other members that are chosen.
+    /// Returns true if a node may be this member of a pool, beside the other members that are chosen.
     fn may_be_member(&self, pool: usize, index: usize, placement: &Placement) -> bool {
         let Some(node) = placement.pools[pool][index] else { return false };
         let site = &self.nodes[node];
@@ -192,7 +192,7 @@ impl Model {
         !site.is_lost && is_free && site.has(tags) && !is_taken
     }
 
-    /// Whether an element may run on its node, beside the elements that have a node.
+    /// Returns true if an element may run on its node, beside the elements that have a node.
     fn may_run(&self, element: usize, placement: &Placement) -> bool {
         let Some(node) = placement.elements[element] else { return false };
         let site = &self.nodes[node];
@@ -223,7 +223,7 @@ impl Model {
         is_asked_for && !is_kept_off && agrees
     }
 
-    /// Whether an element is in a pool: it asks for it, or it asks for no host and must be with one that does.
+    /// Returns true if an element is in a pool: it asks for it, or it asks for no host and must be with one that does.
     fn is_in_pool(&self, element: usize, pool: usize) -> bool {
         let own = &self.elements[element];
         let asks = |of: &Element| of.hosts.iter().any(|host| host.pool() == Some(pool));
@@ -241,7 +241,7 @@ impl Model {
         self.elements.iter().any(|other| other.together & tokens != 0 && asks(other))
     }
 
-    /// Whether the controller marks the nodes of a pool, so that it must have all of them.
+    /// Returns true if the controller marks the nodes of a pool, so that it must have all of them.
     pub(crate) fn is_marked(&self, pool: usize) -> bool {
         self.pools[pool].is_exclusive || matches!(self.pools[pool].form, Form::Sized(..))
     }

@@ -50,7 +50,7 @@ fn prose(text: &str) -> Vec<&str> {
     outside.flat_map(str::lines).collect()
 }
 
-/// Whether a file has a heading with this anchor, as GitHub builds them.
+/// Returns true if a file has a heading with this anchor, as GitHub builds them.
 fn has_anchor(text: &str, anchor: &str) -> bool {
     prose(text).into_iter().filter(|line| line.starts_with('#')).any(|line| {
         let heading = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
@@ -223,4 +223,37 @@ fn the_tested_versions_are_those_of_the_testbed() {
         let row = row.unwrap_or_else(|| panic!("docs/versions.md has no row for {module}"));
         assert!(row.contains(version), "{module} is {version}, and not in: {row}");
     }
+}
+
+/// Comments that document an item begin with what it is or does, and not with a question or a reference. The
+/// comments of API types and of the policy are texts for users: they are in the definitions and in docs/policy.md.
+#[test]
+fn no_comment_of_an_item_begins_with_a_question_word_or_a_reference() {
+    const WORDS: [&str; 6] = ["What ", "Whether ", "Why ", "Which ", "Those ", "The same "];
+    let mut checked = 0;
+    let mut broken = Vec::new();
+    for folder in ["core/src", "src"] {
+        for (path, text) in files(&Path::new(ROOT).join(folder), "rs") {
+            let is_of_users =
+                path.ends_with("policy.rs") || path.to_string_lossy().contains("/api/");
+            let mut earlier = "";
+            for line in text.lines().map(str::trim_start) {
+                let comment = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
+                let begins = !(earlier.starts_with("/// ") || earlier.starts_with("//! "));
+                if let Some(comment) = comment.filter(|_| begins && !is_of_users) {
+                    checked += 1;
+                    if WORDS.iter().any(|word| comment.starts_with(word)) {
+                        broken.push(format!("{}: {line}", path.display()));
+                    }
+                }
+                earlier = line;
+            }
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "write a sentence that says what it is or does:\n{}",
+        broken.join("\n")
+    );
+    assert!(checked > 3000, "{checked}");
 }

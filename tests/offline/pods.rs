@@ -73,7 +73,7 @@ impl Kind {
         decide_bytes(review.to_string().as_bytes(), view, policy)
     }
 
-    /// Whether the API server could decode `object`.
+    /// Returns whether the API server could decode `object`.
     pub(crate) fn check(self, object: &Value) -> Result<(), String> {
         match self {
             Self::Pod => typed(object).map(drop),
@@ -159,7 +159,7 @@ pub(crate) fn view_of(objects: impl IntoIterator<Item = Value>) -> View {
     view
 }
 
-/// Whether `after` has all of `before` at the same paths and in the same order. Permitted changes:
+/// Returns whether `after` has all of `before` at the same paths and in the same order. Permitted changes:
 /// the record, an empty node selector term, a node name that became node affinity, terms that were
 /// multiplied, the group's claim in place of the pod's, and a claim's storage class.
 pub(crate) fn keeps(before: &Value, after: &Value) -> Result<(), String> {
@@ -202,12 +202,12 @@ fn keeps_at(path: &str, before: &Value, after: &Value) -> Result<(), String> {
     }
 }
 
-/// Whether an annotation is one that is made canonical.
+/// Returns true if an annotation is one that is made canonical.
 fn is_numa_affinity(path: &str) -> bool {
     path.starts_with("/metadata/annotations/katalyst.kubewharf.io/microtopology_")
 }
 
-/// Whether a NUMA affinity selects the same as before. One without selectors may be missing, and so may
+/// Returns whether a NUMA affinity selects the same as before. One without selectors may be missing, and so may
 /// one that is only preferred and is in another of the `annotations`.
 fn keeps_numa(
     path: &str,
@@ -251,7 +251,7 @@ const NAMES: [&str; 3] = ["/spec/nodeName", "/spec/hostname", "/spec/subdomain"]
 const CLASSES: [&str; 2] =
     ["/spec/storageClassName", "/metadata/annotations/volume.beta.kubernetes.io/storage-class"];
 
-/// Whether a volume's claim was replaced by its placeholder's: `<pvc>-<placeholder>-0`, where a
+/// Returns true if a volume's claim was replaced by its placeholder's: `<pvc>-<placeholder>-0`, where a
 /// name of more than 63 characters is shortened to its first 52 and a hash.
 fn replaces_claim(path: &str, before: &Value, after: &Value) -> bool {
     let at_its_place = path.starts_with("/spec/volumes/")
@@ -263,7 +263,7 @@ fn replaces_claim(path: &str, before: &Value, after: &Value) -> bool {
     at_its_place && added.contains("-affinity-assistant-") && added.ends_with("-0")
 }
 
-/// Whether each old term became one or more new ones that contain all of it, in order.
+/// Returns whether each old term became one or more new ones that contain all of it, in order.
 fn keeps_terms(path: &str, before: &[Value], after: &[Value]) -> Result<(), String> {
     let unchanged = before.len() == after.len()
         && before.iter().zip(after).all(|(before, after)| keeps_at(path, before, after).is_ok());
@@ -297,7 +297,7 @@ fn is_empty_term(term: &Value) -> bool {
 const TERMS: &str =
     "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
-/// Whether the required node affinity of this spec names `node` in every term.
+/// Returns true if the required node affinity of this spec names `node` in every term.
 fn pins(spec: &serde_json::Map<String, Value>, node: &Value) -> bool {
     let terms = spec.get("affinity").and_then(|affinity| affinity.pointer(TERMS)?.as_array());
     let wanted = json!({"key": "metadata.name", "operator": "In", "values": [node]});

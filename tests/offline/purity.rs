@@ -133,7 +133,7 @@ fn what_decides_has_no_client_no_runtime_and_no_random_numbers_in_its_tree() {
     assert!(impure.is_empty(), "{impure:?} in the tree of stowplan-core");
 }
 
-/// Whether a text is the full key of an annotation or a label, of a domain that is not Kubernetes' own.
+/// Returns true if a text is the full key of an annotation or a label, of a domain that is not Kubernetes' own.
 fn is_key(text: &str) -> bool {
     let is_of_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     text.chars().all(is_of_key)

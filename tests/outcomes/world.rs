@@ -469,7 +469,7 @@ pub(crate) fn node(pod: &Pod) -> Option<String> {
     pod.spec.as_ref()?.node_name.clone()
 }
 
-/// Whether a pod has a scheduling gate whose name begins so.
+/// Returns true if a pod has a scheduling gate whose name begins so.
 pub(crate) fn is_gated(pod: &Pod, gate: &str) -> bool {
     let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
     gates.into_iter().any(|it| it.name.starts_with(gate))

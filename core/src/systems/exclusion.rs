@@ -1,4 +1,4 @@
-//! What stowplan leaves alone: the one answer for the webhook, the controller and the commands.
+//! Namespaces and objects that stowplan leaves alone: the one answer for the webhook, the controller and the commands.
 //!
 //! The chart writes the namespaces that its webhook's selector excludes into the policy, so that all
 //! of them know the same namespaces. Conditions that an administrator adds to the webhook are not
@@ -10,7 +10,7 @@ use crate::systems::View;
 /// With the value `true`, this label makes stowplan ignore a pod, or everything in a namespace.
 pub const IGNORE: &str = "stowplan.dev/ignore";
 
-/// Why stowplan leaves an object alone.
+/// The reason why stowplan leaves an object alone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exclusion {
     /// The policy excludes the namespace.
@@ -22,7 +22,7 @@ pub enum Exclusion {
 }
 
 impl Exclusion {
-    /// Why everything in a namespace is left alone; `None`: it is not.
+    /// Returns the reason why everything in a namespace is left alone; `None`: it is not.
     #[must_use]
     pub(crate) fn of_namespace(namespace: &str, view: &View, policy: &Policy) -> Option<Self> {
         if policy.excludes(namespace) {
@@ -33,7 +33,7 @@ impl Exclusion {
         is_opted_out(label).then_some(Self::Namespace)
     }
 
-    /// Why an object is left alone whose label [`IGNORE`] has this value; `None`: it is not.
+    /// Returns the reason why an object is left alone whose label [`IGNORE`] has this value; `None`: it is not.
     #[must_use]
     pub fn of_object(
         label: Option<&str>,
@@ -56,13 +56,13 @@ impl Exclusion {
     }
 }
 
-/// Whether stowplan ignores an object whose label [`IGNORE`] has this value.
+/// Returns true if stowplan ignores an object whose label [`IGNORE`] has this value.
 #[must_use]
 pub(crate) fn is_opted_out(label: Option<&str>) -> bool {
     label == Some("true")
 }
 
-/// Whether the label [`IGNORE`] with this value looks like an opt-out and is none.
+/// Returns true if the label [`IGNORE`] with this value looks like an opt-out and is none.
 #[must_use]
 pub(crate) fn has_no_effect(label: Option<impl AsRef<str>>) -> bool {
     label.is_some_and(|value| !matches!(value.as_ref(), "true" | "false"))

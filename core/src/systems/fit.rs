@@ -209,13 +209,13 @@ impl Shortage<'_> {
 }
 
 impl Obstacle<'_> {
-    /// Whether the pod itself excludes the node, by its node selector or node affinity.
+    /// Returns true if the pod itself excludes the node, by its node selector or node affinity.
     #[must_use]
     pub fn is_chosen_by_pod(&self) -> bool {
         matches!(self, Self::NodeSelector | Self::NodeAffinity)
     }
 
-    /// Whether the node lacks capacity, which can change when other pods finish.
+    /// Returns true if the node lacks capacity, which can change when other pods finish.
     #[must_use]
     pub(crate) fn is_lack_of_capacity(&self) -> bool {
         matches!(self, Self::TooManyPods { .. } | Self::Insufficient(_))
@@ -397,7 +397,7 @@ fn node_affinity<'q>(question: &Question<'q>) -> Option<Obstacle<'q>> {
     (!may_select).then_some(Obstacle::NodeAffinity)
 }
 
-/// Whether the node lacks only the label `kubernetes.io/hostname` to match the required node affinity.
+/// Returns true if the node lacks only the label `kubernetes.io/hostname` to match the required node affinity.
 /// Terms against other pods make stowplan require that label.
 #[must_use]
 pub fn lacks_only_hostname(question: &Question<'_>) -> bool {

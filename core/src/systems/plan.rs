@@ -74,19 +74,19 @@ impl Action {
         Self { target, write, events, volatile, lasting, confirmation: None, refusal: None }
     }
 
-    /// The same action; [`Action::repeats`] ignores these fields.
+    /// Returns the action with volatile fields: [`Action::repeats`] ignores them.
     #[must_use]
     pub fn with_volatile(self, fields: &'static [&'static str]) -> Self {
         Self { volatile: fields, ..self }
     }
 
-    /// The same action; events with these reasons are about states.
+    /// Returns the action with lasting reasons: events with them are about states.
     #[must_use]
     pub fn with_lasting(self, reasons: &'static [&'static str]) -> Self {
         Self { lasting: reasons, ..self }
     }
 
-    /// The same action; it is sent if the precondition is confirmed.
+    /// Returns the action with a confirmation: it is sent if the precondition is confirmed.
     #[must_use]
     pub fn with_confirmation(self, confirmation: Confirmation) -> Self {
         Self { confirmation: Some(confirmation), ..self }
@@ -98,7 +98,7 @@ impl Action {
         Self { refusal: Some(refusal), ..self }
     }
 
-    /// Whether this action has the same write as an `earlier` one to the same object. Volatile
+    /// Returns true if this action has the same write as an `earlier` one to the same object. Volatile
     /// fields and the versions in preconditions are ignored: they differ between plans, and a pause
     /// after a failure must not end because of them.
     #[must_use]
@@ -248,9 +248,9 @@ pub struct Creation {
     pub resource: Resource,
     /// The complete document, but for its content.
     pub object: Value,
-    /// What the executor adds right before it sends the document, because no plan may contain it.
+    /// The content that the executor adds right before it sends the document, because no plan may contain it.
     pub content: Option<Content>,
-    /// Whether it is only tried: the API server checks the creation and keeps nothing.
+    /// True if it is only tried: the API server checks the creation and keeps nothing.
     pub is_trial: bool,
     /// The consequence of another object with the same name.
     pub if_taken: IfTaken,
@@ -312,7 +312,7 @@ pub struct Refusal {
 /// An event for the users of an object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Event {
-    /// Whether the type is Warning: a person may have to act.
+    /// True if the type is Warning: a person may have to act.
     pub warning: bool,
     /// A stable word.
     pub reason: &'static str,

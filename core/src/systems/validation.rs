@@ -20,12 +20,12 @@ pub struct Validation {
     pub check: fn(&Incoming<'_>, &View, &Policy) -> Result<Verdict, serde_json::Error>,
 }
 
-/// What the rules say about an object.
+/// The findings of the rules about an object.
 #[derive(Debug, Default)]
 pub struct Verdict {
     /// Every rule that the object breaks, the most important first.
     pub findings: Vec<Finding>,
-    /// What its author should know if it breaks none.
+    /// Texts for the author of an object that breaks no rule.
     pub warnings: Vec<Warning>,
 }
 

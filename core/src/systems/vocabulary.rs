@@ -82,7 +82,7 @@ fn spelling(name: &str) -> impl Iterator<Item = u8> {
     name.bytes().filter(|b| !matches!(b, b'-' | b'_')).map(|b| b.to_ascii_lowercase())
 }
 
-/// Whether the names differ by at most `edits` edits, in any case.
+/// Returns true if the names differ by at most `edits` edits, in any case.
 fn is_near(known: &str, name: &str, edits: usize) -> bool {
     // A much longer name needs more edits; computing the distance would take long.
     name.len().abs_diff(known.len()) <= edits

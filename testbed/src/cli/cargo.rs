@@ -80,7 +80,7 @@ fn command(
     command
 }
 
-/// Whether cargo sets this variable for one package. The user's settings of cargo (`CARGO_HOME`,
+/// Returns true if cargo sets this variable for one package. The user's settings of cargo (`CARGO_HOME`,
 /// `CARGO_TARGET_DIR`, `CARGO_BUILD_…`, `RUSTFLAGS`) are no such variables.
 fn describes_package(name: &str) -> bool {
     ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_FEATURE_", "CARGO_CFG_"]

@@ -79,9 +79,9 @@ pub struct Install {
     pub chart: PathBuf,
     /// Chart values, as for `helm install --set`.
     pub values: Vec<(String, String)>,
-    /// Whether to start controller 0. More are started by [`Installation::start_controller`].
+    /// True if controller 0 is started. More are started by [`Installation::start_controller`].
     pub controller: bool,
-    /// Whether the controller makes the webhook's certificate (`tls.mode` self of the chart), instead
+    /// True if the controller makes the webhook's certificate (`tls.mode` self of the chart), instead
     /// of the testbed.
     pub self_signed: bool,
 }

@@ -22,7 +22,7 @@ impl Call {
         }
     }
 
-    /// Whether its path fits `pattern`: segment by segment, `*` for any one of them and `**`, at
+    /// Returns true if its path fits `pattern`: segment by segment, `*` for any one of them and `**`, at
     /// the end, for one or more. `/api/v1/nodes/*` is every node, and not its status.
     #[must_use]
     pub fn is_at(&self, pattern: &str) -> bool {
@@ -39,14 +39,14 @@ impl Call {
         segments.next().is_none()
     }
 
-    /// Whether it follows changes.
+    /// Returns true if it follows changes.
     #[must_use]
     pub fn is_watch(&self) -> bool {
         let is_asked = |pair: &str| matches!(pair, "watch=1" | "watch=true");
         self.method == Method::GET && self.query.split('&').any(is_asked)
     }
 
-    /// Whether it reads a collection from its beginning. Kubernetes knows only by the path what a
+    /// Returns true if it reads a collection from its beginning. Kubernetes knows only by the path what a
     /// collection is: its last segment is a resource and not a name.
     #[must_use]
     pub fn is_list(&self) -> bool {
@@ -56,13 +56,13 @@ impl Call {
             && !self.query.split('&').any(|pair| pair.starts_with("continue="))
     }
 
-    /// Whether it changes something.
+    /// Returns true if it changes something.
     #[must_use]
     pub fn is_write(&self) -> bool {
         matches!(self.method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE)
     }
 
-    /// Whether it changes an object that is neither a Lease nor an event.
+    /// Returns true if it changes an object that is neither a Lease nor an event.
     #[must_use]
     pub fn is_write_to_object(&self) -> bool {
         self.is_write()

@@ -67,7 +67,7 @@ impl Claim {
         Ok(Self { _file: file })
     }
 
-    /// Whether this run directory was the last to take it.
+    /// Returns true if this run directory was the last to take it.
     pub(crate) fn is_last(run_directory: &Path) -> bool {
         fs::read_to_string(FILE).is_ok_and(|last| Path::new(last.trim()) == run_directory)
     }

@@ -123,7 +123,7 @@ impl Implementation {
 pub struct MpiImage {
     /// What `mpirun` is.
     pub implementation: Implementation,
-    /// Whether the image's own user is `mpiuser`, which a pod's manifest need not name; otherwise
+    /// True if the image's own user is `mpiuser`, which a pod's manifest need not name; otherwise
     /// root.
     pub user: bool,
 }

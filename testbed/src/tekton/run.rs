@@ -139,7 +139,7 @@ impl Tasks {
         self.tasks.iter().any(|task| task.state == State::Failed)
     }
 
-    /// Whether no task, except those of `finally`, is running or will run.
+    /// Returns true if no task, except those of `finally`, is running or will run.
     fn have_ended(&self) -> bool {
         let has_started = |task: &Task| task.state == State::Running || !task.children.is_empty();
         self.of("tasks").all(|task| match task.state {

@@ -124,7 +124,7 @@ fn pending_message(status: &Value) -> String {
     }
 }
 
-/// Whether the pod with this name ran. Its failure is then final, although the pod was removed
+/// Returns true if the pod with this name ran. Its failure is then final, although the pod was removed
 /// before its phase was read. A pod that never ran is created again under the same name.
 fn has_run(task_run: &Value, pod: &str) -> bool {
     condition(task_run)["reason"] == "Running" && task_run["status"]["podName"] == pod

@@ -36,7 +36,7 @@ pub(super) struct Step {
     pub(super) packages: &'static [&'static str],
     /// Build tags, separated by commas.
     pub(super) tags: &'static str,
-    /// Whether C is compiled. None: as Go chooses.
+    /// Says whether C is compiled. None: as Go chooses.
     pub(super) cgo: Option<bool>,
 }
 
@@ -184,7 +184,7 @@ fn prune(cache: &Path, prefix: &str, key: &str, is_used: &dyn Fn(&Path) -> bool)
     removed
 }
 
-/// Whether a process of this machine runs a program of this folder: a control plane of another
+/// Returns true if a process of this machine runs a program of this folder: a control plane of another
 /// version, perhaps one that was left running.
 fn is_running_from(folder: &Path) -> bool {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -92,7 +92,7 @@ fn pages(site: &Path) -> BTreeMap<PathBuf, Page> {
     names(site, "html").into_iter().map(|name| (name.clone(), page(&name))).collect()
 }
 
-/// Why a link of a page leads nowhere. None if it leads somewhere.
+/// Returns the reason why a link of a page leads nowhere. None if it leads somewhere.
 fn problem(
     page: &Path,
     link: &str,

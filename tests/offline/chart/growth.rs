@@ -50,7 +50,7 @@ fn present() -> Objects {
     Objects::parse(&read("files/crds.yaml"))
 }
 
-/// Whether all objects stay valid and complete when this part changes. A part that is missing is `None`.
+/// Returns true if all objects stay valid and complete when this part changes. A part that is missing is `None`.
 fn is_growth(path: &[String], old: &Parts, new: &Parts) -> bool {
     let has = |parts: &Parts, path: &[String]| parts.keys().any(|it| it.starts_with(path));
     let has_been = |path: &[String]| has(old, path);

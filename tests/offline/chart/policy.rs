@@ -45,7 +45,7 @@ fn the_chart_has_the_schema_of_the_policy() {
     assert_current("charts/stowplan/values.schema.json", &wanted, "chart::policy");
 }
 
-/// Whether `stowplan policy check` accepts a policy.
+/// Returns true if `stowplan policy check` accepts a policy.
 fn stowplan_accepts(policy: &str) -> bool {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("policy.yaml");

@@ -27,7 +27,7 @@ struct Situation {
     asked: String,
     /// Names of shared clusters, and objects.
     objects: Vec<Value>,
-    /// Whether the complete output is compared, and not only the obstacles.
+    /// True if the complete output is compared, and not only the obstacles.
     #[serde(default)]
     complete: bool,
 }

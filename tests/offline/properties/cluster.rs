@@ -187,7 +187,7 @@ impl Cluster {
     }
 }
 
-/// Whether a node selector term selects a node (Kubernetes API, `NodeSelectorTerm`).
+/// Returns true if a node selector term selects a node (Kubernetes API, `NodeSelectorTerm`).
 fn matches(term: &Value, node: &Node) -> bool {
     let list = |member: &str| term[member].as_array().cloned().unwrap_or_default();
     let (fields, expressions) = (list("matchFields"), list("matchExpressions"));

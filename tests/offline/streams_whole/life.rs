@@ -58,7 +58,7 @@ pub(crate) struct Seen {
 struct Living {
     world: World,
     model: Model,
-    /// Whether the rest can be placed beside what runs.
+    /// True if the rest can be placed beside what runs.
     is_possible: bool,
     /// What pods could not take into account has happened, and the controller has not finished with it.
     is_disturbed: bool,
@@ -120,7 +120,7 @@ impl Living {
         self.seen.survived = self.is_possible;
     }
 
-    /// Whether the controller has accepted the job, or would accept it. What names a node that does not exist
+    /// Returns true if the controller has accepted the job, or would accept it. What names a node that does not exist
     /// any more is refused; a job that was accepted goes on with the nodes that are left.
     fn is_accepted(&mut self) -> bool {
         let conditions = self.world.job()["status"]["conditions"].as_array();

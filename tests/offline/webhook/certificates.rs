@@ -91,7 +91,7 @@ fn an_untrusted_certificate_is_not_ready_and_one_that_replaces_it_is() {
     assert_eq!(shown(&webhook), good);
 }
 
-/// Whether a client with this certificate is answered. In TLS 1.3 the client's handshake ends before
+/// Returns true if a client with this certificate is answered. In TLS 1.3 the client's handshake ends before
 /// the server has checked its certificate.
 fn is_answered(webhook: &Webhook, own: Option<&Pair>) -> bool {
     let config = config_with(&webhook.authority, "http/1.1", own);

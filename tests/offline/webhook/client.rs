@@ -155,12 +155,12 @@ impl Connection {
         Ok(std::mem::replace(&mut self.pending, rest))
     }
 
-    /// Whether the server closes the connection before [`PATIENCE`] is over.
+    /// Returns true if the server closes the connection before [`PATIENCE`] is over.
     pub(crate) fn is_ended(&mut self) -> bool {
         ends(&mut self.tls)
     }
 
-    /// Whether the connection is open at this moment, as Go's pool would check.
+    /// Returns true if the connection is open at this moment, as Go's pool would check.
     pub(crate) fn is_open(&mut self) -> bool {
         self.tls.sock.set_nonblocking(true).unwrap();
         let read = self.tls.read(&mut [0; 1]);

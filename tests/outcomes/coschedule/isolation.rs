@@ -50,7 +50,7 @@ impl Stay {
         }
     }
 
-    /// Whether both were on one node at the same time. The API server reports whole seconds.
+    /// Returns true if both were on one node at the same time. The API server reports whole seconds.
     fn meets(&self, other: &Self) -> bool {
         self.node == other.node && self.overlaps(other)
     }

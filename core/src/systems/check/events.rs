@@ -1,4 +1,4 @@
-//! What events say about objects that wait: the statements of autoscalers about pods, the warnings of stowplan's
+//! Events about objects that wait: the statements of autoscalers about pods, the warnings of stowplan's
 //! controller, and why pods of workloads were not created.
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub(super) struct Events(HashMap<Key, Vec<Statement>>);
 /// The speaker of events, and the kind and the name of the object that they are about.
 type Key = (Speaker, String, Name);
 
-/// Those whose events are read.
+/// An author of events that are read.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Speaker {
     Autoscaler,

@@ -20,7 +20,7 @@ pub(crate) struct Volume<'v> {
 }
 
 impl Volume<'_> {
-    /// Whether a node can mount it.
+    /// Returns true if a node can mount it.
     #[must_use]
     pub(crate) fn reaches(&self, node: Candidate<'_>) -> bool {
         selector::may_select(self.terms, node.name, |key| node.label(key))
@@ -41,13 +41,13 @@ impl<'v> Volumes<'v> {
         self.0.is_empty()
     }
 
-    /// Whether a node can mount all of them.
+    /// Returns true if a node can mount all of them.
     #[must_use]
     pub(crate) fn all_reach(&self, node: Candidate<'_>) -> bool {
         self.0.iter().all(|volume| volume.reaches(node))
     }
 
-    /// Whether any node can mount all of them.
+    /// Returns true if any node can mount all of them.
     #[must_use]
     pub(crate) fn reach_a_node(&self, view: &View) -> bool {
         Candidate::all_empty(view).any(|node| self.all_reach(node))

@@ -30,7 +30,7 @@ const POLICIES: [&str; 7] = [
 /// Nodes of the cluster from its beginning, and others that join.
 const NODES: [&str; 11] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "bare", "late"];
 
-/// What happens next.
+/// The next step.
 #[derive(Clone, Debug)]
 enum Step {
     /// Somebody creates an object, or deletes it.
@@ -46,7 +46,7 @@ enum Step {
     /// The MPI workers that run become Ready, with DNS names.
     Serve,
     Node(Index, Change),
-    /// Whether a quota lets the StatefulSet controller create pods.
+    /// Lets a quota allow or forbid the StatefulSet controller to create pods.
     Quota(bool),
     Wait(i64),
 }
@@ -541,7 +541,7 @@ impl World {
         self.judge("a new one", &starting);
     }
 
-    /// The same for all pods by one that starts now.
+    /// Checks all pods with a controller that starts now.
     #[track_caller]
     fn check_all(&self) {
         let starting = Report::default();
@@ -633,7 +633,7 @@ fn each_pod_that_has_not_passed_the_webhook_is_reported() {
     }
 }
 
-/// What a decision adds now, and did not at the pod's admission, was not removed since.
+/// A change that a decision makes now, and did not make at the pod's admission, was not removed since.
 #[test]
 fn a_pod_is_compared_with_what_was_decided_then() {
     let pod = |name: &str| pods().into_iter().find(|of| of["metadata"]["name"] == *name).unwrap();

@@ -167,7 +167,7 @@ async fn create_pod(pods: Api<Pod>, name: String) -> Result<(String, Vec<Try>, b
     Ok((name, tries, is_placed))
 }
 
-/// Whether a pod of the load has its placement: all of it, or nothing.
+/// Returns whether a pod of the load has its placement: all of it, or nothing.
 fn is_placed(pod: &Pod) -> Result<bool> {
     let pod = serde_json::to_value(pod)?;
     let is_recorded = !pod["metadata"]["annotations"]["stowplan.dev/placement"].is_null();

@@ -252,7 +252,7 @@ impl World {
         command::text(check.args(["check", "--try-in=default", "--wait=60s"]))
     }
 
-    /// Why stowplan cannot read a cluster whose certificate is not of the kubeconfig's authority.
+    /// Returns the reason why stowplan cannot read a cluster whose certificate is not of the kubeconfig's authority.
     pub(crate) fn distrust(&self) -> Result<String> {
         let [_, other] = self.authorities()?;
         let own = fs::read_to_string(self.plane.dir().join("certificates/ca.crt"))?;
@@ -299,7 +299,7 @@ impl World {
 /// The commit whose release is upgraded.
 const PREVIOUS_COMMIT: &str = "HEAD~1";
 
-/// Why there is no previous release.
+/// Returns the reason why there is no previous release.
 pub(crate) fn has_no_previous_commit() -> Option<String> {
     let commit = format!("{PREVIOUS_COMMIT}^{{commit}}");
     let mut git = Command::new("git");

@@ -5,7 +5,7 @@ fn admit(annotations: &[(&str, &str)], view: &View, policy: &str) -> Outcome {
     admit_with(annotations, &Value::Null, view, policy)
 }
 
-/// The same of a pod whose container has these resources.
+/// Admits a pod whose container has these resources.
 fn admit_with(
     annotations: &[(&str, &str)],
     resources: &Value,

@@ -1,4 +1,4 @@
-//! What is planned for the states of a cluster.
+//! Plans for the states of a cluster.
 
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ impl World {
         world
     }
 
-    /// The same, and an Indexed Job of workers that are Ready and have records.
+    /// Also an Indexed Job of workers that are Ready and have records.
     fn complete(workers: u32) -> Self {
         let mut world = Self::launched(&[]);
         world.job("w", "worker", &[("slots", "2")], &indexed(workers));
@@ -128,7 +128,7 @@ impl World {
         self.0.make_plan()
     }
 
-    /// Whether the launcher's gate is removed.
+    /// Returns true if the launcher's gate is removed.
     fn lifts(&self) -> bool {
         writes(&self.plan()).contains(&"patch pods launch-x".to_owned())
     }
@@ -495,7 +495,7 @@ fn workers_are_stopped_once_after_the_end_if_asked() {
     assert!(stops(world.job("next", "launcher", &asks, &ended)));
 }
 
-/// What clean-up leaves is as it should be, until a user creates the launcher again.
+/// The remains after a clean-up are as they should be, until a user creates the launcher again.
 #[test]
 fn stopped_workers_are_reported_once_a_launcher_waits_for_them() {
     let over = json!({"status": {"conditions": [{"type": "Complete", "status": "True"}]}});

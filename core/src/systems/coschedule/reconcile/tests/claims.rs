@@ -83,8 +83,8 @@ fn a_claim_that_becomes_known_later_is_mounted_while_no_member_runs() {
     assert_eq!(mounted(world.get("StatefulSet", &world.placeholder("run"))), ["c", "later"]);
 }
 
-/// What Tekton does with claims at the end of a run, and nothing with those of others. What counts is whether
-/// the run was coscheduled, whatever mode is in force after its end.
+/// Claims end with a run as with Tekton, and those of others stay. It matters whether the run was coscheduled,
+/// whatever mode is in force after its end.
 #[test]
 fn template_claims_are_deleted_at_the_end_if_tekton_would_delete_them() {
     for (annotation, was_coscheduled, deletes) in [
@@ -241,7 +241,7 @@ fn a_pod_that_mounts_a_parked_claim_is_recreated() {
 }
 
 /// They are the run's, and not controlled by it: the StatefulSet controller copies what the template says.
-/// What counts is the mode that the run had, whatever is in force when it has ended.
+/// The mode that the run had counts, whatever is in force when it has ended.
 #[test]
 fn a_placeholders_claims_are_deleted_at_the_end_of_its_run() {
     for (mode, by_mode) in

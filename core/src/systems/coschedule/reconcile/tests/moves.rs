@@ -110,7 +110,7 @@ fn a_placeholder_does_not_move_to_an_ineligible_node() {
     }
 }
 
-/// What the scheduler alone knows may hold everywhere: each node is tried, and then it rests.
+/// An obstacle that only the scheduler knows may hold everywhere: each node is tried, and then it rests.
 #[test]
 fn a_reason_that_applies_to_all_nodes_is_reported_and_not_retried_for_ever() {
     let mut world = World::with_run(&["n1", "n2", "n3"]);

@@ -13,7 +13,7 @@ use crate::systems::katalyst::feasibility::{Machine, Newcomer, Occupant, Socket}
 use crate::systems::katalyst::machines::check_node;
 use crate::systems::test_cases::cases;
 
-/// What happens next, with a choice among what is possible.
+/// The next step, with a choice among those that are possible.
 #[derive(Clone, Debug)]
 enum Step {
     /// A workload creates a pod of this kind.
