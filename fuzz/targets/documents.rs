@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use stowplan_core::systems;
 
-#[expect(dead_code, reason = "the readers of documents alone are wanted")]
+#[expect(dead_code, unused_imports, reason = "the readers of documents alone are wanted")]
 #[path = "../../src/cli/input.rs"]
 mod input;
 #[path = "../../src/cli/yaml.rs"]
