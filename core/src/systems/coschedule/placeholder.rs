@@ -51,7 +51,7 @@ pub(crate) struct Desired<'v> {
     /// True if autoscalers leave the node of its pod alone at first.
     pub keeps_node: bool,
     /// The node requirements of its members beyond the pod template. `None`: gates of others hold all of them, there is
-    /// no member, or these are too long for an annotation.
+    /// no member, or those of a run's are too long for an annotation.
     pub added: Option<Added>,
     /// The earlier groups that use its claims, the earliest first.
     pub leaders: Vec<Leader>,
@@ -180,6 +180,9 @@ impl<'v> Desired<'v> {
                 pod["serviceAccountName"] = json!(account);
             }
         }
+        if let Some(selector) = self.native_selector(plan) {
+            pod["nodeSelector"] = selector;
+        }
         let system = plan.added.labels.get("kubernetes.io/os").map(AsRef::as_ref);
         let system = system.or_else(|| pod["nodeSelector"]["kubernetes.io/os"].as_str());
         let is_windows = system == Some("windows");
@@ -224,7 +227,14 @@ impl<'v> Desired<'v> {
         if *plan.added.tolerations != *former.unwrap_or_default() {
             operations.push(at(&["spec", "tolerations"], self.tolerations(plan)));
         }
+        operations.extend(self.native_selector(plan).map(|it| at(&["spec", "nodeSelector"], it)));
         operations
+    }
+
+    /// The node selector of a native group's placeholder, where earlier releases have it, too: they keep it if they
+    /// cannot read the plan.
+    fn native_selector(&self, plan: &PodPlan) -> Option<Value> {
+        matches!(self.cause, Cause::Native(_)).then(|| json!(plan.added.labels))
     }
 
     /// The tolerations of the template, and those of the plan.
@@ -308,7 +318,7 @@ impl<'v> Desired<'v> {
         if let Some(node) = &plan.only {
             require(&mut affinity, "matchFields", &[on_node("In", node)]);
         }
-        if !plan.added.labels.is_empty() {
+        if self.run().is_some() && !plan.added.labels.is_empty() {
             let labels = plan.added.labels.iter();
             let labels =
                 labels.map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));

@@ -29,7 +29,9 @@ impl<'v> Demand<'v> {
         'v: 's,
     {
         let State { name, placeholder, details, view, .. } = state;
-        let added = state.desired.and_then(|desired| desired.added.as_ref());
+        // A native group's follow its members only until it has a node: `follow_members`.
+        let of_run = state.desired.filter(|desired| desired.run().is_some());
+        let added = of_run.and_then(|desired| desired.added.as_ref());
         let added = added.unwrap_or_else(|| &state.plan().added);
         let selector = details.node_selector.iter().chain(&added.labels);
         let mounted: Vec<Name> = placeholder.mounted(name).collect();

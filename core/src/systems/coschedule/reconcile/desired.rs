@@ -156,9 +156,9 @@ impl<'v> Sources<'v> {
                 let claims = claims.iter().map(|claim| (*claim).into()).collect();
                 live.push(LiveGroup::native(&name, group, claims, since));
             }
-            let oldest = self.find_oldest(&name);
+            let members = members.iter().map(|(name, member, _)| (*name, *member));
             self.natives.push(Desired {
-                added: oldest.map(requirements_of).filter(Added::fits),
+                added: self.requirements_of_native(&name, members),
                 name,
                 cause: Cause::Native(group),
                 claims,
@@ -219,7 +219,7 @@ impl<'v> Sources<'v> {
                 None => claims.push(&*claim.name),
             }
         }
-        let added = self.find_oldest(&name).map(|oldest| {
+        let added = find_oldest(self.view.members_of(&name)).map(|oldest| {
             let own = run.run.template.document.as_deref();
             added_to(oldest, own, &group.node_selector)
         });
@@ -235,17 +235,20 @@ impl<'v> Sources<'v> {
         }
     }
 
-    /// Returns the oldest member that gates of others do not hold; a running one first, and one that is being deleted
-    /// last.
-    fn find_oldest(&self, placeholder: &Name) -> Option<&'v MemberDetails> {
-        let is_released = |member: &Member| !member.finished && member.other_gate().is_none();
-        let members = self.view.members_of(placeholder);
-        let released = members.filter(|(_, member)| is_released(member));
-        let (_, oldest) = released.min_by_key(|(name, member)| {
-            let Member { identity, .. } = member;
-            (identity.deleting, member.place().is_none(), identity.created, *name)
-        })?;
-        oldest.details.as_deref()
+    /// Returns the node requirements of the placeholder of a native group: those that it has, while a member has them
+    /// too, so that no single pod takes its node from the others; after that, those of its oldest member.
+    fn requirements_of_native(
+        &self,
+        placeholder: &Name,
+        members: impl Iterator<Item = (&'v Name, &'v Member)> + Clone,
+    ) -> Option<Added> {
+        let plan = self.view.placeholder(placeholder).and_then(|known| known.plan.as_ref());
+        let is_shared = |added: &&Added| {
+            let mut details = members.clone().filter_map(|(_, member)| member.details.as_deref());
+            details.any(|details| requirements_of(details) == **added)
+        };
+        let kept = plan.map(|plan| &plan.added).filter(is_shared).cloned();
+        kept.or_else(|| find_oldest(members).map(requirements_of))
     }
 
     fn keeps_nodes(&self) -> bool {
@@ -333,6 +336,19 @@ pub(super) fn is_on_one_node(namespace: &str, claim: &str, view: &View) -> bool 
     found.is_some_and(|claim| claim.access.needs_one_node() && !claim.is_parked())
 }
 
+/// Returns the oldest member that gates of others do not hold; a running one first, and one that is being deleted last.
+fn find_oldest<'v>(
+    members: impl Iterator<Item = (&'v Name, &'v Member)>,
+) -> Option<&'v MemberDetails> {
+    let is_released = |member: &Member| !member.finished && member.other_gate().is_none();
+    let released = members.filter(|(_, member)| is_released(member));
+    let (_, oldest) = released.min_by_key(|(name, member)| {
+        let Member { identity, .. } = member;
+        (identity.deleting, member.place().is_none(), identity.created, *name)
+    })?;
+    oldest.details.as_deref()
+}
+
 /// Returns the node requirements that others, such as Kueue, have added to a member of a run with this pod template and
 /// to a group with this node selector.
 fn added_to(
@@ -350,12 +366,14 @@ fn added_to(
     if added.labels.is_empty() { Added::default() } else { added }
 }
 
-/// Returns the node requirements of a pod.
+/// Returns the node requirements of a pod; only its labels if an annotation cannot have all of them.
 fn requirements_of(member: &MemberDetails) -> Added {
     let terms = own_terms(member).unwrap_or_default();
-    Added {
+    let all = Added {
         labels: member.node_selector.clone(),
         tolerations: member.tolerations.iter().map(|of| json!(of)).collect(),
         terms: terms.iter().map(|of| json!(of)).collect(),
-    }
+    };
+    let labels = || Added { labels: member.node_selector.clone(), ..Added::default() };
+    Some(all).filter(Added::fits).unwrap_or_else(labels)
 }

@@ -111,6 +111,39 @@ fn the_placeholder_of_a_native_group_follows_its_members() {
     world.settle(SOON).expect("g:n2 b:n2");
 }
 
+/// Its nodes were those of whichever pod was the oldest.
+#[test]
+fn the_placeholder_of_a_native_group_keeps_what_a_member_has() {
+    let mut world = pools();
+    world.native("a", "g");
+    world.change("Pod", "a", json!({"spec": {"nodeSelector": {"pool": "one"}}}));
+    world.settle(SOON).expect("g:n1 a:n1");
+    // No node takes this one, and pods of other groups with the label are none of this one.
+    world.native("b", "g").change("Pod", "b", json!({"spec": {"nodeSelector": {"pool": "three"}}}));
+    world.native("c", "g");
+    world.change("Pod", "c", json!({"spec": {"nodeSelector": {"pool": "one"}}}));
+    world.remove("Pod", "a").settle(LONG).expect("g:n1 b: c:n1");
+}
+
+/// Releases before this one wrote the requirements into the template, and nothing into the plan.
+#[test]
+fn a_native_placeholder_of_an_earlier_release_follows_its_members() {
+    let mut world = pools();
+    world.native("a", "g");
+    world.change("Pod", "a", json!({"spec": {"nodeSelector": {"pool": "three"}}}));
+    world.settle(LONG).expect("g: a:");
+    let set = world.names("StatefulSet").remove(0);
+    let mut edited = world.edit("StatefulSet", &set);
+    let annotation = &mut edited["spec"]["template"]["metadata"]["annotations"][keys::PLAN];
+    let mut plan: Value = serde_json::from_str(annotation.as_str().unwrap()).unwrap();
+    plan.as_object_mut().unwrap().remove("added").unwrap();
+    *annotation = json!(plan.to_string());
+    drop(edited);
+    world.remove("Pod", "a").native("b", "g");
+    world.change("Pod", "b", json!({"spec": {"nodeSelector": {"pool": "one"}}}));
+    world.settle(LONG).expect("g:n1 b:n1");
+}
+
 #[test]
 fn a_group_that_gates_of_others_hold_delays_no_other() {
     let mut world = pools();
