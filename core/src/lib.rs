@@ -21,6 +21,10 @@
     missing_docs,
     reason = "a part of the program: nothing but the package `stowplan` and tests use it"
 )]
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "only who works on it reads its documentation, with private items"
+)]
 
 pub mod admission;
 pub mod api;

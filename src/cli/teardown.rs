@@ -104,8 +104,11 @@ async fn tear_down(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     teardown.remove_gates().await?;
     teardown.clean_nodes().await?;
     teardown.remove_certificates(namespace, name).await?;
-    report_kept(&teardown.client).await?;
-    teardown.end().await
+    let kept = report_kept(&teardown.client).await;
+    // Also after an error: another controller would wait until the Lease expires.
+    let code = teardown.end().await?;
+    kept?;
+    Ok(code)
 }
 
 /// Refuses a namespace that does not exist, in which no Lease can be held. The chart's hook may not

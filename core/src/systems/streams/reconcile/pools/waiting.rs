@@ -42,19 +42,26 @@ impl Waiter<'_> {
 
 /// The waiting pods that must run on certain nodes.
 #[derive(Debug)]
-pub(super) struct Waiting<'v>(Vec<Waiter<'v>>);
+pub(super) struct Waiting<'v> {
+    pods: Vec<Waiter<'v>>,
+    /// The indices of the pods that ask for each pool, by its hash.
+    by_pool: HashMap<&'v str, BTreeSet<usize>>,
+}
 
 impl<'v> Waiting<'v> {
     pub(super) fn new(inventory: &Inventory<'v>) -> Self {
         let mut places = Places::new(inventory);
-        let mut pods = Vec::new();
+        let (mut pods, mut by_pool) = (Vec::new(), HashMap::<&str, BTreeSet<usize>>::new());
         for (name, pod, pending) in pending_pods(inventory.view) {
             let nodes = places.of(name, pod, pending);
             if !nodes.is_empty() {
+                for (hash, _) in &pod.pools {
+                    by_pool.entry(hash).or_default().insert(pods.len());
+                }
                 pods.push(Waiter { name, pod, nodes });
             }
         }
-        Self(pods)
+        Self { pods, by_pool }
     }
 
     /// Sorts the eligible nodes of a pool: those that a waiting pod of the pool needs come first, the
@@ -71,12 +78,12 @@ impl<'v> Waiting<'v> {
     ) -> BTreeMap<u32, usize> {
         let mut any: BTreeMap<usize, usize> = BTreeMap::new();
         let mut one: BTreeMap<u32, BTreeMap<usize, usize>> = BTreeMap::new();
-        let mut in_the_way: BTreeSet<usize> = BTreeSet::new();
-        for waiter in &self.0 {
-            // The pool would keep the pod off the node on which it must run.
-            if pool.exclusive() && !waiter.is_of(pool) {
-                in_the_way.extend(waiter.nodes.iter());
-            }
+        // An exclusive pool would keep these pods off the node on which they must run.
+        let others = self.pods.iter().filter(|waiter| pool.exclusive() && !waiter.is_of(pool));
+        let in_the_way: BTreeSet<usize> =
+            others.flat_map(|waiter| &*waiter.nodes).copied().collect();
+        for waiter in self.by_pool.get(pool.hash).into_iter().flatten().map(|pod| &self.pods[*pod])
+        {
             if waiter.name.namespace != pool.name.namespace {
                 continue;
             }
