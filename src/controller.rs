@@ -1,8 +1,7 @@
 //! The controller: changes the cluster as the plan says.
 //!
-//! One of several processes leads at a time ([`lease`]). The leader makes a plan
-//! ([`systems::plan`](fn@stowplan_core::systems::plan), a pure function) whenever the View or the policy
-//! changes or the previous plan asked to be rechecked. [`act`] carries the plan out, and [`events`]
+//! One of several processes leads at a time ([`lease`]). The leader makes a plan ([`Planner`]; the program
+//! passes one that skips systems without changes) whenever the View or the policy changes or the previous plan asked to be rechecked. [`act`] carries the plan out, and [`events`]
 //! records the results for users. All state is in the cluster: the next leader makes the same plan
 //! from it. Beside that, the leader keeps the webhook's certificate ([`certificates`]).
 

@@ -1,7 +1,7 @@
 //! Decides on AdmissionReviews: from the bytes of the review to the bytes of the answer.
 //!
-//! [`decide`] is the only decision on pods and claims: pure, total, and the same in the webhook, on
-//! the command line and in the controller's report. [`Review::parse`] reads its input, and
+//! [`decide`] is the only decision on pods and claims: pure, and the same in the webhook, on the
+//! command line and in the controller's report. [`Review::parse`] reads its input, and
 //! [`answer`] writes its result. [`validate`] decides on stowplan's own objects.
 
 pub mod answer;

@@ -61,7 +61,7 @@ pub enum Event {
     Deliver { reader: usize, kind: String },
     /// stowplan's controller makes a plan, which replaces the one before.
     Plan,
-    /// The controller carries out the action at this position of its plan.
+    /// The controller carries out the action at this position of [`Simulation::actions`].
     Write(usize),
     /// The StatefulSet controller creates or deletes a pod of this StatefulSet.
     Scale(Id),

@@ -6,8 +6,8 @@
 //!
 //! The caBundle that an API server uses cannot be observed. So a new CA (the old one is due, was deleted
 //! or was replaced by hand) is in all caBundles for a time, the overlap, before it signs the
-//! certificate, and the old one stays for the overlap after that, until every replica serves the new
-//! certificate. Nothing is recorded: a new leader waits for the overlap from its start.
+//! certificate, and the old one stays for one more overlap, because replicas need some time to serve the new
+//! certificate; that they do is not checked. Nothing is recorded: a new leader waits for the overlap from its start.
 //!
 //! If API servers do not trust the certificate anyway (there is none, or it has expired), nothing
 //! is gained by waiting, and it is signed at once.
@@ -21,7 +21,8 @@ pub(crate) type Id = [u8; 32];
 /// How far certificates are dated back, for API servers whose clocks are behind.
 pub(crate) const BACKDATE: Duration = Duration::from_secs(60 * 60);
 
-/// The most certificates of other CAs that stay in a caBundle until the certificate is settled.
+/// The most certificates of other CAs that stay in a caBundle until the present CA has signed the
+/// certificate for an overlap.
 pub(crate) const MOST_OTHERS: usize = 14;
 
 /// The longest time between two looks at what is there.

@@ -2,14 +2,14 @@
 //! those of Tekton's runs (TEP-0135, implemented outside Tekton), and native groups of any pods of a
 //! namespace.
 //!
-//! For each group the controller creates a placeholder: a pod that requests almost nothing and mounts
-//! all claims of the group, so that the scheduler finds a node for all of them. The group's pods, its
-//! members, follow it.
+//! For each group the controller creates a placeholder: a StatefulSet with one pod, which mounts all claims
+//! of the group and reserves the room of its later pods, so that the scheduler finds a node for all of them.
+//! The group's pods, its members, follow it.
 //!
 //! [`groups`] finds the groups of a run, [`native`] those of other pods. [`member`] decides about pods
 //! at admission, `claims` about claims. [`family`] finds the objects that belong to a run.
-//! [`placeholder`] writes the StatefulSet by a [`pod_plan`], with the [`record`] of its group. [`reconcile`] creates, moves and deletes
-//! it.
+//! [`placeholder`] writes the StatefulSet by a [`pod_plan`], with the [`record`] of its group. [`reconcile`]
+//! creates, moves and deletes it.
 
 pub(crate) mod check;
 mod claims;

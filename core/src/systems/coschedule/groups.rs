@@ -1,9 +1,10 @@
 //! The groups of a run: which of its pods share a node.
 //!
-//! Groups depend only on input that does not change while a run is active: its spec, its Pipeline,
-//! and the access modes of its claims. They do not depend on the run's status, which a third of the
-//! runs do not have when their first pod is created. The webhook, the reconciler and the command line
-//! all use this module, so that they agree.
+//! Groups are computed from the run's spec, its Pipeline and the access modes of its claims, and never from
+//! the run's status, which a third of the runs do not have when their first pod is created. A Pipeline can be
+//! edited while the run is active, so the first result is recorded with the placeholder and read from there
+//! afterwards; only volumes can still split a group. The webhook, the reconciler and the command line all use
+//! this module, so that they agree.
 //!
 //! - `workspaces`: tasks that use the same claim are one group, if a single node mounts that claim. Two
 //!   such claims belong together if one task uses both. Tasks without such a claim may run anywhere.
@@ -13,9 +14,6 @@
 //! - A group is split if no node can mount the volumes of two claims.
 //!
 //! Requirements that contradict each other are a [`Conflict`], which is reported.
-//!
-//! A group is decided once, recorded with its placeholder, and read from there afterwards. Only its
-//! volumes can still split it.
 //!
 //! # Modules
 //! `uses`: finds the claims and tasks of a run. `parts`: joins them to parts. `split`: splits parts

@@ -3,14 +3,14 @@
 //!
 //! # Objects
 //! A Service and a ConfigMap, which the workloads own, and a Secret, which the ConfigMap owns. Nothing reads
-//! Secrets: the controller may only create them. So the ConfigMap records how far the Secret is, and no
-//! write depends on more than that:
+//! Secrets: the controller may only create them. So an annotation of the ConfigMap records the state of the
+//! Secret's creation, and no write depends on more than that:
 //!
 //! | ConfigMap | Write | Another Secret with the name |
 //! | --- | --- | --- |
-//! | missing | the Secret's creation is tried, then the ConfigMap is created: `making` | is not stowplan's: event |
+//! | missing | the Secret's creation is tried (dry run), then the ConfigMap is created: `making` | is not stowplan's: event |
 //! | `making` | the Secret is created, then its UID is recorded | is stowplan's: an earlier attempt made it |
-//! | UID | none; while a pod hangs before its first container, the creation is tried at times | it is still there |
+//! | UID | none; while a pod hangs before its first container, the creation is tried at times (dry run) | it is still there |
 //!
 //! A controller that ends at any point leaves a state from which the next one goes on.
 //!

@@ -181,7 +181,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 let now = self.facts.now;
                 self.act(wake::call(&pod_name, &pod.identity.uid, now, "placeholder"));
             }
-            // One in a plan: the next plan shows when it did.
+            // One for each namespace and plan: the next plan sees when it stepped aside.
             Next::StepAside if !self.aside.insert(name.namespace.clone()) => {}
             Next::StepAside => {
                 let mut operations = annotate(placeholder, FAILED, self.facts.now_text());
