@@ -22,7 +22,7 @@ pub(crate) trait TableRow: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// The kind of the objects.
     const KIND: &'static Kind;
     /// The value of the label `kind` in metrics; `None`: metrics do not count the table.
-    const COUNTED_AS: Option<&'static str>;
+    const COUNTED_AS: Option<&'static str> = None;
     /// The scopes in which all objects of the kind are watched.
     const WATCHED_IN: &'static [Scope] = Scope::ALL;
 

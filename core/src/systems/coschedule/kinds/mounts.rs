@@ -19,7 +19,6 @@ impl TableRow for Mounted {
     type Object = core::Pod;
     type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
-    const COUNTED_AS: Option<&'static str> = None;
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
     fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {

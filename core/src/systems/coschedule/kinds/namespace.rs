@@ -19,7 +19,6 @@ impl TableRow for NamespaceMode {
     type Object = core::Namespace;
     type Index = ();
     const KIND: &'static Kind = &NAMESPACES;
-    const COUNTED_AS: Option<&'static str> = None;
 
     fn from_object(namespace: &core::Namespace, _: Scope) -> Option<Self> {
         annotation(&namespace.metadata, MODE).map(|mode| Self(mode.into()))

@@ -297,7 +297,6 @@ impl TableRow for PlaceholderPod {
     type Object = core::Pod;
     type Index = ();
     const KIND: &'static Kind = &PODS;
-    const COUNTED_AS: Option<&'static str> = None;
 
     fn watches(scope: Scope) -> Vec<Watch> {
         match scope {

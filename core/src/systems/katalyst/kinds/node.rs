@@ -19,7 +19,6 @@ impl TableRow for NumaNode {
     type Object = core::Node;
     type Index = ();
     const KIND: &'static Kind = &NODES;
-    const COUNTED_AS: Option<&'static str> = None;
 
     fn from_object(node: &core::Node, _: Scope) -> Option<Self> {
         label(&node.metadata, NUMA_ZONES).map(|_| Self)
@@ -38,7 +37,6 @@ impl TableRow for NodeInFull {
     type Object = core::Node;
     type Index = ();
     const KIND: &'static Kind = &NODES;
-    const COUNTED_AS: Option<&'static str> = None;
     const WATCHED_IN: &'static [Scope] = &[Scope::File];
 
     fn from_object(node: &core::Node, scope: Scope) -> Option<Self> {

@@ -57,7 +57,6 @@ impl TableRow for ClusterService {
     type Object = Service;
     type Index = ();
     const KIND: &'static Kind = &SERVICES;
-    const COUNTED_AS: Option<&'static str> = None;
 
     fn watches(scope: Scope) -> Vec<Watch> {
         made("services of MPI clusters", scope)
@@ -103,7 +102,6 @@ impl TableRow for ClusterConfigMap {
     type Object = ConfigMap;
     type Index = ();
     const KIND: &'static Kind = &CONFIG_MAPS;
-    const COUNTED_AS: Option<&'static str> = None;
 
     fn watches(scope: Scope) -> Vec<Watch> {
         made("configmaps of MPI clusters", scope)
@@ -140,7 +138,6 @@ impl TableRow for Endpoints {
     type Object = EndpointSlice;
     type Index = Sets<Name>;
     const KIND: &'static Kind = &SLICES;
-    const COUNTED_AS: Option<&'static str> = None;
 
     fn watches(scope: Scope) -> Vec<Watch> {
         match scope {

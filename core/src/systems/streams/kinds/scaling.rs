@@ -55,7 +55,6 @@ impl TableRow for ScalingSet {
     type Object = StatefulSet;
     type Index = ();
     const KIND: &'static Kind = &SETS;
-    const COUNTED_AS: Option<&'static str> = None;
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
     fn from_object(set: &StatefulSet, scope: Scope) -> Option<Self> {
@@ -83,7 +82,6 @@ impl TableRow for ScalingPod {
     type Object = core::Pod;
     type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
-    const COUNTED_AS: Option<&'static str> = None;
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
     fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
