@@ -3,9 +3,7 @@
 //!
 //! Each system is a folder. It contains the system's vocabulary, the kinds that it reads and their
 //! tables, its typed request, its intents, its plan, the resources that it writes, and its section
-//! of the policy. A new system needs a folder, one line in [`SYSTEMS`], [`RECONCILERS`] and
-//! [`DIAGNOSTICS`], one field in [`policy::Policy`], one line in `tables!` of [`mod@view`] for each table,
-//! and one line in [`definitions`] for each kind of its own.
+//! of the policy. CONTRIBUTING.md lists the lines that a new system needs elsewhere.
 
 pub mod check;
 pub mod coschedule;
@@ -150,7 +148,7 @@ pub struct Diagnostics {
 #[derive(Clone, Copy, Debug)]
 pub struct PodOwner {
     pub kind: &'static str,
-    /// True if the owner fails if its pod is deleted while running.
+    /// True if deleting a running pod makes its owner fail.
     pub fails_with_pod: bool,
 }
 

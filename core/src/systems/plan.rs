@@ -250,7 +250,7 @@ pub struct Creation {
     pub object: Value,
     /// The content that the executor adds right before it sends the document, because no plan may contain it.
     pub content: Option<Content>,
-    /// True if it is only tried: the API server checks the creation and keeps nothing.
+    /// True for a dry run: the API server checks the creation and keeps nothing.
     pub is_trial: bool,
     /// The consequence of another object with the same name.
     pub if_taken: IfTaken,

@@ -27,10 +27,10 @@ const OF_KARPENTER: &str = "karpenter.sh/nodepool";
 #[derive(Debug, Default)]
 pub(super) struct Events(HashMap<Key, Vec<Statement>>);
 
-/// The speaker of events, and the kind and the name of the object that they are about.
+/// The program that sent the events, and the kind and the name of the object that they are about.
 type Key = (Speaker, String, Name);
 
-/// An author of events that are read.
+/// A program whose events are read.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Speaker {
     Autoscaler,

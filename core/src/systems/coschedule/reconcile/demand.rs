@@ -29,7 +29,7 @@ impl<'v> Demand<'v> {
         'v: 's,
     {
         let State { name, placeholder, details, view, .. } = state;
-        // A native group's follow its members only until it has a node: `follow_members`.
+        // The placeholder of a native group follows its members only while it has no node: `follow_members`.
         let of_run = state.desired.filter(|desired| desired.run().is_some());
         let added = of_run.and_then(|desired| desired.added.as_ref());
         let added = added.unwrap_or_else(|| &state.plan().added);

@@ -63,7 +63,7 @@ impl World {
         world
     }
 
-    /// Also an Indexed Job of workers that are Ready and have records.
+    /// A cluster with a launcher and an Indexed Job of workers that are Ready and have records.
     fn complete(workers: u32) -> Self {
         let mut world = Self::launched(&[]);
         world.job("w", "worker", &[("slots", "2")], &indexed(workers));
@@ -495,7 +495,7 @@ fn workers_are_stopped_once_after_the_end_if_asked() {
     assert!(stops(world.job("next", "launcher", &asks, &ended)));
 }
 
-/// The remains after a clean-up are as they should be, until a user creates the launcher again.
+/// After a clean-up nothing is reported until a user creates the launcher again.
 #[test]
 fn stopped_workers_are_reported_once_a_launcher_waits_for_them() {
     let over = json!({"status": {"conditions": [{"type": "Complete", "status": "True"}]}});

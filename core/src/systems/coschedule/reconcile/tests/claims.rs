@@ -241,7 +241,7 @@ fn a_pod_that_mounts_a_parked_claim_is_recreated() {
 }
 
 /// They are the run's, and not controlled by it: the StatefulSet controller copies what the template says.
-/// The mode that the run had counts, whatever is in force when it has ended.
+/// The run's own mode decides, whatever mode is in force after its end.
 #[test]
 fn a_placeholders_claims_are_deleted_at_the_end_of_its_run() {
     for (mode, by_mode) in
