@@ -109,7 +109,7 @@ pub struct System {
     /// The marks that the controller writes for the system, besides gates. The system decides on pods with a
     /// toleration of its taints.
     pub traces: Traces,
-    /// The labels, or prefixes that end in a dot, whose pods must be on one node.
+    /// The labels, or prefixes that end in a dot or a slash, whose pods must be on one node.
     pub(crate) together: &'static [&'static str],
     /// Says whether the policy enables the system.
     pub enabled: fn(&Policy) -> bool,
@@ -191,7 +191,7 @@ pub(crate) fn gate(name: &str) -> Option<&'static Gate> {
 #[must_use]
 pub(crate) fn is_shared_by_node_mates(key: &str) -> bool {
     let mut labels = SYSTEMS.iter().flat_map(|system| system.together);
-    labels.any(|label| key == *label || (label.ends_with('.') && key.starts_with(label)))
+    labels.any(|label| key == *label || (label.ends_with(['.', '/']) && key.starts_with(label)))
 }
 
 /// A system's decision about a pod or a claim.

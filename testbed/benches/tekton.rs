@@ -46,6 +46,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[tokio::main]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    arguments.check()?;
     // Before minutes of compilation.
     real::check()?;
     let image = match &arguments.image {

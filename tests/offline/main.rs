@@ -24,6 +24,7 @@ mod cli;
 mod dependencies;
 mod documents;
 mod fixtures;
+mod one_node;
 mod pause;
 mod properties;
 mod purity;

@@ -14,7 +14,7 @@ use crate::cli::command::run;
 use crate::documents::{ROOT, read};
 
 /// The documents whose examples, sessions and commands are run.
-const PAGES: [&str; 23] = [
+const PAGES: [&str; 24] = [
     "README.md",
     "docs/start.md",
     "docs/versions.md",
@@ -30,6 +30,7 @@ const PAGES: [&str; 23] = [
     "docs/spl.md",
     "docs/tekton.md",
     "docs/groups.md",
+    "docs/claims.md",
     "docs/mpi.md",
     "docs/katalyst.md",
     "docs/map.md",

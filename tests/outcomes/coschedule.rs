@@ -19,6 +19,8 @@ pub(crate) mod modes;
 pub(crate) mod moves;
 /// Groups of pods without Tekton.
 pub(crate) mod native;
+/// Pods that share a node by their claims.
+pub(crate) mod one_node;
 /// Pipelines of every shape and size, and claims and Pipelines that do not exist.
 pub(crate) mod runs;
 /// Quotas, orphans and an absent controller.
@@ -50,6 +52,7 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
         a_node_without_processors_is_left, a_volume_that_pins_is_reported,
         a_member_that_runs_is_waited_for, a_deleted_placeholder_comes_back_to_its_members,
         no_node_has_room, a_member_gets_the_room_that_an_older_pod_waits_for;
+    one_node: pods_of_a_claim_share_a_node_where_it_is_asked_for;
     modes: a_free_task_is_free_in_workspaces_only, tektons_own_assistant_is_left_alone;
     volumes:
         adopted_claims_of_two_zones_meet, volumes_in_two_zones_split_a_run,

@@ -303,12 +303,35 @@ namespaceSelector:
   - key: stowplan.dev/ignore
     operator: NotIn
     values: ["true"]
+  {{- with .asked }}
+  - key: {{ . }}
+    operator: In
+    values: ["true"]
+  {{- end }}
 objectSelector:
   matchExpressions:
   # The opt-out of one object.
   - key: stowplan.dev/ignore
     operator: NotIn
     values: ["true"]
+{{- end -}}
+
+{{/* The condition of pods that stowplan decides about in any namespace, as CEL. */}}
+{{- define "stowplan.webhook.known" -}}
+(has(object.metadata.annotations) && object.metadata.annotations.exists(key,
+key.startsWith('streams.ibm.com/') ||
+key.startsWith('stowplan.dev/') ||
+key.startsWith('mpi.stowplan.dev/') ||
+key.startsWith('katalyst.kubewharf.io/microtopology_')))
+|| (has(object.metadata.labels) && 'streams.ibm.com/job' in object.metadata.labels)
+|| (has(object.spec.tolerations) && object.spec.tolerations.exists(toleration,
+has(toleration.key) && has(toleration.value) &&
+toleration.key in {{ include "stowplan.policy.exclusiveTaints" . }}))
+{{- if include "stowplan.coschedules" . }}
+|| (has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(owner,
+has(owner.controller) && owner.controller &&
+owner.apiVersion.startsWith('tekton.dev/') && owner.kind == 'TaskRun'))
+{{- end }}
 {{- end -}}
 
 {{/* The first rule of the policies for namespaced objects: these namespaces are never changed. */}}

@@ -22,6 +22,7 @@ mod map;
 pub(crate) mod member;
 pub(crate) mod mode;
 pub(crate) mod native;
+pub(crate) mod one_node;
 pub(crate) mod owner;
 pub(crate) mod placeholder;
 pub(crate) mod pod_plan;
@@ -44,16 +45,25 @@ pub(crate) const SYSTEM: System = System {
     name: NAME,
     keys: keys::ANNOTATIONS,
     prefixes: &[],
-    gates: &[Gate {
-        name: keys::GATE,
-        until: "its placeholder has a node",
-        remedy: |_| "see the placeholder, below; stowplan's controller lifts the gate".to_owned(),
-    }],
+    gates: &[
+        Gate {
+            name: keys::GATE,
+            until: "its placeholder has a node",
+            remedy: |_| {
+                "see the placeholder, below; stowplan's controller lifts the gate".to_owned()
+            },
+        },
+        Gate {
+            name: keys::CLAIMS_GATE,
+            until: "the pods that mount its claims are on one node",
+            remedy: |_| "see its claims, below; stowplan's controller lifts the gate".to_owned(),
+        },
+    ],
     request: member::request,
     claim: Some(claims::request),
     concerns: Some(owner::concerns),
     traces: Traces { objects: &[(STATEFUL_SET, keys::PLACEHOLDER)], ..Traces::NONE },
-    together: &[keys::MEMBER],
+    together: &[keys::MEMBER, keys::CLAIM_PREFIX],
     enabled: |policy| policy.coschedule.enabled,
 };
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
 
 /// Compares runs of the real Tekton on real nodes without an assistant, with Tekton's own and with stowplan.
@@ -36,6 +37,24 @@ pub(crate) struct Arguments {
     /// From cargo
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+/// How many pods of runs and of those who place them a node has room for: a kubelet runs at most 110 at a time.
+const PODS_OF_A_NODE: u32 = 100;
+
+impl Arguments {
+    /// Returns an error if the nodes have no room for a task of each run and the pod that keeps its node.
+    pub(crate) fn check(&self) -> Result<()> {
+        let room = u32::from(self.nodes - 1) * PODS_OF_A_NODE;
+        let least = (self.runs * 2).div_ceil(PODS_OF_A_NODE) + 1;
+        ensure!(
+            self.runs * 2 <= room,
+            "--runs {}: each has two pods at a time, and --nodes {} have room for {room}; --nodes {least} has room for all",
+            self.runs,
+            self.nodes,
+        );
+        Ok(())
+    }
 }
 
 /// Who keeps the pods of a run on one node.

@@ -3,25 +3,32 @@
 
 mod group;
 mod named_group;
+mod one_node;
 mod run;
 
-pub(super) use group::check_pod;
+use k8s_openapi::api::core::v1::Pod;
 
 use crate::placement::reason::Finding;
-use crate::systems::check::{CheckedKind, Context, Diagnosis};
+use crate::systems::check::{CheckedKind, Context, Diagnosis, PodReport};
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::systems::coschedule::{keys, mode};
 use crate::systems::exclusion::Exclusion;
 use crate::view::Name;
 
-/// Reports the mode of a namespace, if its runs do not have it.
+/// Reports what coscheduling knows about a pod: its group, or the claims that it mounts.
+pub(super) fn check_pod(context: &Context<'_>, name: &Name, pod: &Pod) -> PodReport {
+    group::check_pod(context, name, pod).unwrap_or_else(|| one_node::check_pod(context, name))
+}
+
+/// Reports the mode of a namespace, if its runs do not have it, and the label that asks for one node.
 pub fn report_namespace(context: &Context<'_>, namespace: &str, diagnosis: &mut Diagnosis) {
     let Context { cluster, policy, .. } = context;
     let is_excluded = Exclusion::of_namespace(namespace, &cluster.view, policy).is_some();
     if is_excluded || !policy.coschedule.enabled {
         return;
     }
+    one_node::report_label(context, namespace, diagnosis);
     if let (mode, Some(bad)) = mode::of_namespace(namespace, &cluster.view, policy) {
         let Finding { problem, remedy, .. } = bad.finding();
         let (key, applies) = (keys::MODE, mode::word(mode));

@@ -9,7 +9,7 @@ use super::groups::{self, Groups};
 use super::mode;
 use super::native::parse_group;
 use super::owner::{owner_of, root_of, task_run_of};
-use super::{NAME, keys};
+use super::{NAME, keys, one_node};
 use crate::placement::claim::Claim;
 use crate::placement::intent::{Change, Intent};
 use crate::placement::reason::Warning;
@@ -99,6 +99,7 @@ struct ClaimRequest<'c> {
 impl ClaimRequest<'_> {
     fn find(&mut self) {
         let metadata = self.claim.metadata;
+        self.warn_about_one_node();
         // The claims of a placeholder have the annotation for their cleanup.
         let is_placeholders = metadata.label(keys::PLACEHOLDER).is_some();
         if metadata.annotation(keys::MODE).is_some() && !is_placeholders {
@@ -113,6 +114,21 @@ impl ClaimRequest<'_> {
             self.of_run(&run);
         } else if let Some(task_run) = owner_of(metadata, "TaskRun") {
             self.of_task_run(&task_run);
+        }
+    }
+
+    /// Warns about the annotation that takes a claim out, where it has no effect.
+    fn warn_about_one_node(&mut self) {
+        let Some(value) = self.claim.metadata.annotation(keys::ONE_NODE) else { return };
+        let namespace = self.claim.namespace;
+        if !matches!(value, "true" | "false") {
+            self.warn(keys::ONE_NODE, "has no effect with this value; write \"false\" to take the claim out");
+        } else if !one_node::is_on(namespace, self.view) {
+            let text = format!(
+                "no effect: namespace {namespace} does not have the label {}: \"true\"",
+                keys::ONE_NODE_CLAIMS
+            );
+            self.warn(keys::ONE_NODE, &text);
         }
     }
 

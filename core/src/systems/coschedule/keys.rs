@@ -1,6 +1,6 @@
 //! The annotations, labels and gates of coscheduling, and the names that are derived from a group.
 
-use crate::names::{is_dns_label, short_digest};
+use crate::names::{is_dns_label, is_label_name, short_digest};
 
 /// The annotation that puts a pod or a claim into a group of its namespace. Users write it.
 pub const GROUP: &str = "stowplan.dev/coschedule-group";
@@ -9,8 +9,26 @@ pub const GROUP: &str = "stowplan.dev/coschedule-group";
 /// and namespaces; placeholders and their claims carry the mode that they were created for.
 pub const MODE: &str = "stowplan.dev/coschedule";
 
+/// The annotation of a claim or a storage class whose value `"false"` lets the pods of a claim run on
+/// several nodes, in a namespace with the label [`ONE_NODE_CLAIMS`]. Users write it.
+pub const ONE_NODE: &str = "stowplan.dev/one-node";
+
 /// The annotations that users write.
-pub const ANNOTATIONS: &[&str] = &[GROUP, MODE];
+pub const ANNOTATIONS: &[&str] = &[GROUP, MODE, ONE_NODE];
+
+/// The label of a namespace whose value `"true"` makes pods that mount the same claim share a node, if
+/// only one node can mount it at a time. Users write it. With this value it is also the label of a pod
+/// that has waited behind [`CLAIMS_GATE`].
+pub const ONE_NODE_CLAIMS: &str = "stowplan.dev/one-node-claims";
+
+/// The scheduling gate that holds a pod until all pods that mount one of its claims are on one node.
+pub const CLAIMS_GATE: &str = "stowplan.dev/one-node-claims";
+
+/// The prefix of the labels of a pod that name the claims it mounts.
+pub const CLAIM_PREFIX: &str = "claim.stowplan.dev/";
+
+/// The value of those labels.
+pub const MOUNTED: &str = "true";
 
 /// The label of a group's pods; its value is the name of the group's placeholder. The
 /// placeholder's own pod has it too: the scheduler counts that pod as a member.
@@ -75,6 +93,23 @@ pub const PIPELINE_TASK: &str = "tekton.dev/pipelineTask";
 /// The prefix of every placeholder's name. TEP-0135 uses it for its affinity assistants.
 pub const NAME_PREFIX: &str = "affinity-assistant-";
 
+/// The longest name in a label's key, after its prefix.
+const MAX_LABEL_NAME: usize = 63;
+
+/// The key of the label of a pod that mounts this claim. A longer name than a label's key takes is cut, and a
+/// digest keeps it unique.
+#[must_use]
+pub fn of_claim(claim: &str) -> String {
+    if is_label_name(claim) {
+        return [CLAIM_PREFIX, claim].concat();
+    }
+    let digest = short_digest(claim);
+    let kept = claim.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'));
+    let kept: String = kept.take(MAX_LABEL_NAME - 1 - digest.len()).collect();
+    let kept = kept.trim_start_matches(['-', '.']);
+    [CLAIM_PREFIX, kept, if kept.is_empty() { "" } else { "-" }, &digest].concat()
+}
+
 /// The longest name of a claim template, which is the name of a volume in the pod.
 const MAX_TEMPLATE: usize = 63;
 
@@ -137,6 +172,22 @@ mod tests {
         for claim in odd.iter().chain(&repeated) {
             let name = template(claim);
             assert!(is_dns_label(&name) && name.len() <= MAX_TEMPLATE, "{claim:?}: {name}");
+        }
+    }
+
+    #[test]
+    fn the_label_of_a_claim_is_always_valid_and_its_own() {
+        assert_eq!(of_claim("data-db-0"), "claim.stowplan.dev/data-db-0");
+        let long = "a".repeat(253);
+        let longer = ["a".repeat(252), "b".to_owned()].concat();
+        assert_ne!(of_claim(&long), of_claim(&longer));
+        let huge = "é".repeat(131_072);
+        let odd = ["", "-", ".", "a.", "-a", "é", "a b", "a/b", &long, &longer, &huge];
+        let keys: std::collections::BTreeSet<_> = odd.into_iter().map(of_claim).collect();
+        assert_eq!(keys.len(), odd.len());
+        for key in keys {
+            let name = key.strip_prefix(CLAIM_PREFIX).unwrap();
+            assert!(is_label_name(name), "{key}");
         }
     }
 

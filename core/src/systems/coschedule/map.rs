@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::kinds::member::Member as Row;
 use super::kinds::placeholder::{FIRST, Placeholder};
-use super::resources::PIPELINE_RUN;
+use super::reconcile::one_node::find_pods;
+use super::resources::{CLAIM, PIPELINE_RUN};
 use super::{family, keys};
 use crate::systems::View;
 use crate::systems::check::Context;
@@ -30,7 +31,25 @@ pub(super) fn map(context: &Context<'_>) -> Part {
         pods.sort_unstable_by_key(|(name, _)| *name);
         find_group(view, &placeholder, &pods)
     });
-    Part { groups: groups.collect(), ..Part::default() }
+    Part { groups: groups.chain(find_claims(context)).collect(), ..Part::default() }
+}
+
+/// The pods that share the node of a claim, for each claim that several pods mount.
+fn find_claims(context: &Context<'_>) -> impl Iterator<Item = Group> {
+    let view = &context.cluster.view;
+    let mut claims: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
+    for pod in find_pods(view, context.policy) {
+        for claim in pod.claims(view) {
+            let claim = Name::new(&pod.name.namespace, &claim.name);
+            claims.entry(claim).or_default().push(pod.name.clone());
+        }
+    }
+    claims.into_iter().filter(|(_, pods)| pods.len() > 1).map(|(name, mut pods)| {
+        pods.sort_unstable();
+        let members = pods.into_iter().map(Member::plain).collect();
+        let objects = vec![(CLAIM.kind, name.clone())];
+        Group { kind: CLAIM.kind, name, detail: String::new(), members, objects }
+    })
 }
 
 fn find_group(view: &View, placeholder: &Name, pods: &[(&Name, &Row)]) -> Group {

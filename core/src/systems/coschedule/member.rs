@@ -25,15 +25,21 @@ use crate::wire::TextMap;
 pub(super) fn request(pod: &Pod<'_>, view: &View, policy: &Policy) -> Outcome {
     let mut request = PodRequest { pod, view, policy, outcome: Outcome::default() };
     request.join();
+    request.warn_about_one_node();
+    let is_label_of_group = |intent: &Intent| matches!(&intent.change, Change::Label { key, .. } if key == keys::MEMBER);
+    let is_in_group = request.outcome.intents.iter().any(is_label_of_group)
+        || pod.label(keys::MEMBER).is_some()
+        || pod.annotation(keys::ASSISTANT).is_some();
+    request.share_claims(is_in_group);
     request.outcome
 }
 
 /// The decision about one pod.
-struct PodRequest<'p> {
-    pod: &'p Pod<'p>,
-    view: &'p View,
-    policy: &'p Policy,
-    outcome: Outcome,
+pub(super) struct PodRequest<'p> {
+    pub(super) pod: &'p Pod<'p>,
+    pub(super) view: &'p View,
+    pub(super) policy: &'p Policy,
+    pub(super) outcome: Outcome,
 }
 
 /// The group that a pod joins.
@@ -200,7 +206,7 @@ impl PodRequest<'_> {
         entries.iter().any(|entry| placeholder_in(entry) == Some(label))
     }
 
-    fn add_change(&mut self, key: &'static str, why: &str, change: Change) {
+    pub(super) fn add_change(&mut self, key: &'static str, why: &str, change: Change) {
         self.outcome.intents.push(Intent { system: NAME, key, why: why.to_owned(), change });
     }
 
@@ -209,7 +215,7 @@ impl PodRequest<'_> {
         self.outcome.holds.push(format!("{why}: {}{how}", joined.placeholder));
     }
 
-    fn warn(&mut self, key: &str, text: &str) {
+    pub(super) fn warn(&mut self, key: &str, text: &str) {
         self.outcome.warnings.push(Warning::new(key, text));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::groups::{self, Groups};
 use super::mode::BadMode;
-use super::{family, keys};
+use super::{family, keys, one_node};
 use crate::placement::object::{Metadata, OwnerReference};
 use crate::systems::View;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
@@ -91,11 +91,13 @@ pub(super) fn root_of<'v>(
 }
 
 /// Returns true if coscheduling must look at an object without stowplan's keys: it belongs to a Tekton run, and
-/// Tekton's own affinity assistant does not place it.
-pub(super) fn concerns(_: &str, metadata: &Metadata<'_>, view: &View) -> bool {
-    tekton_owner(metadata).is_some_and(is_run)
+/// Tekton's own affinity assistant does not place it; or pods of its namespace that mount the same claim
+/// share a node.
+pub(super) fn concerns(namespace: &str, metadata: &Metadata<'_>, view: &View) -> bool {
+    let is_of_run = tekton_owner(metadata).is_some_and(is_run)
         && metadata.annotation(keys::ASSISTANT).is_none()
-        && view.has_tekton()
+        && view.has_tekton();
+    is_of_run || one_node::is_on(namespace, view)
 }
 
 fn is_run(owner: &OwnerReference<'_>) -> bool {

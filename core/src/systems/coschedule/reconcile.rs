@@ -11,7 +11,8 @@
 //! `desired`: the placeholders that should exist. `state`: a placeholder that exists, with its
 //! members, of `group_pod`. `next`: decides its next step, and `why` members wait. `carry_out`: turns decisions into
 //! actions. `gate`: removes the gates of members. `parked`: pods with a claim that is never bound.
-//! `demand`: whether a node could take a group. `gc`: objects that are no longer needed.
+//! `demand`: whether a node could take a group. `gc`: objects that are no longer needed. `one_node`: pods that
+//! share the node of their claims.
 
 mod carry_out;
 mod demand;
@@ -20,6 +21,7 @@ mod gate;
 mod gc;
 mod group_pod;
 mod next;
+pub(crate) mod one_node;
 mod parked;
 mod state;
 #[cfg(test)]
@@ -112,6 +114,7 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
         }
     }
     builder.lift_forgotten_gates(&desired);
+    builder.share_claims();
     builder.clean_up(&sources);
     builder.finish()
 }

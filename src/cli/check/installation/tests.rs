@@ -117,6 +117,15 @@ fn healthy() -> Facts {
     let words = DIAGNOSTICS.iter().flat_map(|system| system.installation.sent_by).copied();
     let words = words.collect::<Vec<_>>().join(" ");
     let sent = placing(&[("has-a-known-key", &words), ("not-a-mirror-pod", "true")]);
+    let mut with_claims = placing(&[
+        ("mounts-a-claim", "true"),
+        ("has-no-known-key", "true"),
+        ("not-a-mirror-pod", "true"),
+    ]);
+    let asked =
+        json!({"key": "stowplan.dev/one-node-claims", "operator": "In", "values": ["true"]});
+    let selecting = &mut with_claims["namespaceSelector"]["matchExpressions"];
+    selecting.as_array_mut().unwrap().push(asked);
     let created = |resource: &str| json!([["CREATE"], [""], ["v1"], [resource]]);
     let bundled = |mut webhook: Value| {
         webhook["clientConfig"]["caBundle"] = json!(ByteString(bundle.clone().into_bytes()));
@@ -145,6 +154,7 @@ fn healthy() -> Facts {
         version: "1.2.3",
         mutating: Ok(vec![read(json!({"metadata": {"name": "stowplan"}, "webhooks": [
             bundled(webhook("pods.stowplan.dev", "/mutate", &created("pods"), &sent)),
+            bundled(webhook("one-node-claims.stowplan.dev", "/mutate", &created("pods"), &with_claims)),
             bundled(webhook("claims.stowplan.dev", "/mutate", &created("persistentvolumeclaims"), &claims)),
         ]}))]),
         validating: Ok(vec![read(json!({"metadata": {"name": "stowplan"}, "webhooks": [

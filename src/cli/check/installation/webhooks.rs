@@ -19,6 +19,8 @@ struct Expected {
     /// The operations, groups, versions and resources of its rule; no resources: stowplan's kinds.
     rule: [&'static [&'static str]; 4],
     conditions: &'static [&'static str],
+    /// The label of the namespaces whose objects are sent; `None`: those of all namespaces are.
+    asked_by: Option<&'static str>,
     /// The consequence if there is none.
     without: &'static str,
 }
@@ -28,13 +30,22 @@ const PODS: Expected = Expected {
     path: "/mutate",
     rule: [&["CREATE"], &[""], &["v1"], &["pods"]],
     conditions: &["has-a-known-key", "not-a-mirror-pod"],
+    asked_by: None,
     without: "pods are not placed",
+};
+const PODS_WITH_CLAIMS: Expected = Expected {
+    name: "one-node-claims.stowplan.dev",
+    conditions: &["mounts-a-claim", "has-no-known-key", "not-a-mirror-pod"],
+    asked_by: Some("stowplan.dev/one-node-claims"),
+    without: "pods that mount the same claim do not share a node",
+    ..PODS
 };
 const CLAIMS: Expected = Expected {
     name: "claims.stowplan.dev",
     path: "/mutate",
     rule: [&["CREATE"], &[""], &["v1"], &["persistentvolumeclaims"]],
     conditions: &["of-a-run-or-a-group"],
+    asked_by: None,
     without: "claims of groups may bind too early",
 };
 const OBJECTS: Expected = Expected {
@@ -42,6 +53,7 @@ const OBJECTS: Expected = Expected {
     path: "/validate",
     rule: [&["CREATE", "UPDATE"], &["stowplan.dev"], &["v1alpha1"], &[]],
     conditions: &["the-spec-is-new"],
+    asked_by: None,
     without: "objects of stowplan are not validated",
 };
 
@@ -66,6 +78,7 @@ pub(super) fn check(facts: &Facts, policy: &Policy) -> Vec<Item> {
     findings.known("ValidatingWebhookConfigurations are not known", &facts.validating);
     for (expected, is_wanted) in [
         (PODS, facts.mutating.is_ok()),
+        (PODS_WITH_CLAIMS, facts.mutating.is_ok() && policy.coschedule.enabled),
         (CLAIMS, facts.mutating.is_ok() && policy.coschedule.enabled),
         (OBJECTS, facts.validating.is_ok()),
     ] {
@@ -128,13 +141,15 @@ impl Expected {
         };
         let excluded = |key: &str| json!({"key": key, "operator": "NotIn", "values": null});
         let ignored = excluded("stowplan.dev/ignore");
-        let named = excluded("kubernetes.io/metadata.name");
+        let asked = |key: &str| json!({"key": key, "operator": "In", "values": ["true"]});
+        let mut named = vec![excluded("kubernetes.io/metadata.name"), ignored.clone()];
+        named.extend(self.asked_by.map(asked));
         let is_placing = self.path == PODS.path;
         let selector =
             |of: Value| if is_placing { json!({"matchExpressions": of}) } else { json!({}) };
         let mut conditions: Map<_, _> =
             self.conditions.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
-        if self.name == PODS.name {
+        if self.rule == PODS.rule {
             conditions.extend(policy.match_conditions.iter().map(|of| (of.clone(), json!({}))));
         }
         json!({
@@ -145,7 +160,7 @@ impl Expected {
                 "service": {"namespace": namespace, "name": null, "path": self.path, "port": null}},
             "rules": [{"operations": operations, "apiGroups": groups, "apiVersions": versions,
                 "resources": resources, "scope": "Namespaced"}],
-            "namespaceSelector": selector(json!([named, ignored])),
+            "namespaceSelector": selector(named.into_iter().collect()),
             "objectSelector": selector(json!([ignored])),
             "matchConditions": conditions,
         })

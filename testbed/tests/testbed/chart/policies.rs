@@ -120,6 +120,10 @@ fn pods(Users { admin, controller }: &Users<'_>) {
 
     let only = "the controller changes only the label stowplan.dev/wake of a pod";
     controller.may_not("label pod plain a=b", only);
+    controller.may_not("label pod plain claim.stowplan.dev/data=other", only);
+    controller.may("label pod plain claim.stowplan.dev/data=true");
+    controller.may_not("label pod plain claim.stowplan.dev/data-", only);
+    controller.may_not("label pod plain claim.stowplan.dev/data=other --overwrite", only);
     // The labels of a placeholder's pod are for members of its group alone, and both together.
     let (component, instance) =
         ("app.kubernetes.io/component=affinity-assistant", "app.kubernetes.io/instance");

@@ -1,6 +1,7 @@
 //! The queries that decisions make to the tables of coscheduling.
 
 use super::member::Member;
+use super::mounts::Mounted;
 use super::pipeline::NamedPipeline;
 use super::pipeline_run::PipelineRun;
 use super::placeholder::{FIRST, Placeholder, PlaceholderPod};
@@ -156,6 +157,11 @@ impl View {
         self.placeholder_pods.get(&name)
     }
 
+    /// Returns true if a pod is that of a placeholder.
+    pub(in crate::systems::coschedule) fn is_placeholder_pod(&self, pod: &Name) -> bool {
+        self.placeholder_pods.get(pod).is_some()
+    }
+
     /// The pods of all placeholders, unordered.
     pub(in crate::systems::coschedule) fn placeholder_pods(
         &self,
@@ -182,10 +188,34 @@ impl View {
         members.index().get(placeholder).filter_map(|name| members.get_key_value(name))
     }
 
-    /// Returns true if a pod that has not ended mounts a claim, whatever created the pod, and with or without a
-    /// node. Always false outside the controller.
+    /// The pods that mount a claim and have not ended, whatever created them, and with or without a node,
+    /// sorted by name. At admission only those that have waited for claims.
+    pub(in crate::systems::coschedule) fn mounting(
+        &self,
+        claim: &Name,
+    ) -> impl Iterator<Item = (&Name, &Mounted)> + use<'_> {
+        let mounts = &self.mounts;
+        mounts.index().get(claim).filter_map(|name| mounts.get_key_value(name))
+    }
+
+    /// The pods that mount claims and have not ended, unordered. Not for admission.
+    pub(in crate::systems::coschedule) fn mounted(
+        &self,
+    ) -> impl Iterator<Item = (&Name, &Mounted)> {
+        self.mounts.iter()
+    }
+
+    /// The claims that a pod mounts, if it mounts any and has not ended. Not for admission.
+    pub(in crate::systems::coschedule) fn mounted_by(
+        &self,
+        pod: &Name,
+    ) -> Option<(&Name, &Mounted)> {
+        self.mounts.get_key_value(pod)
+    }
+
+    /// Returns true if a pod that has not ended mounts a claim. Not for admission.
     pub(in crate::systems::coschedule) fn is_mounted(&self, claim: &Name) -> bool {
-        self.mounts.index().get(claim).next().is_some()
+        self.mounting(claim).next().is_some()
     }
 
     /// The unparsed annotation `stowplan.dev/coschedule` of a namespace.

@@ -1,43 +1,168 @@
 //! The claims that pods mount, whatever created the pods.
 
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, PodAffinityTerm, Toleration};
 
-use super::placeholder;
+use super::unschedulable::Unschedulable;
+use crate::kubernetes::{
+    self, AboveNodeTerms, affinity, gates, label, node_name, required_node_terms,
+    required_pod_terms, workload,
+};
+use crate::systems::coschedule::keys::{CLAIMS_GATE, ONE_NODE_CLAIMS, of_claim};
+use crate::systems::exclusion::{IGNORE, is_opted_out};
+use crate::systems::wake::woken;
 use crate::view::index::Sets;
-use crate::view::pod::{PODS, is_finished};
+use crate::view::pod::{PODS, all_for_controller, is_finished};
 use crate::view::rows::{RowIndex, Rows, TableRow};
-use crate::view::{Kind, Name, Scope};
+use crate::view::table::Watch;
+use crate::view::{Identity, Kind, Name, Scope};
 
-/// The claims that a pod mounts, if it mounts any and has not ended.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Mounted(Box<[Box<str>]>);
+/// A pod that mounts claims and has not ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Mounted {
+    pub identity: Identity,
+    /// The claims, sorted by name, each once. Those of ephemeral volumes have the pod's name in theirs.
+    pub claims: Box<[MountedClaim]>,
+    /// The node that it is bound to.
+    pub node: Option<Box<str>>,
+    /// True if it has labels.
+    pub has_labels: bool,
+    /// True if its label [`IGNORE`] opts it out: stowplan does not change it.
+    pub ignored: bool,
+    /// True if it has waited, or waits, behind [`CLAIMS_GATE`], by its label.
+    pub has_waited: bool,
+    /// The Deployment that it belongs to.
+    pub deployment: Option<Box<str>>,
+    /// Set while it has no node.
+    pub waiting: Option<Box<Waiting>>,
+}
 
-/// The table of such pods. Empty outside the controller.
+/// A claim that a pod mounts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct MountedClaim {
+    pub name: Box<str>,
+    /// True if the pod has the label of the claim.
+    pub is_labelled: bool,
+    /// True if required pod affinity of the pod selects by the label of the claim.
+    pub is_followed: bool,
+}
+
+/// The fields of a pod without a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Waiting {
+    /// The index of [`CLAIMS_GATE`] among its scheduling gates.
+    pub gate: Option<usize>,
+    /// The number of its scheduling gates.
+    pub gates: usize,
+    /// The object below which a patch gives it its first required node term.
+    pub above_terms: AboveNodeTerms,
+    /// The terms of its required node affinity.
+    pub terms: Box<[NodeSelectorTerm]>,
+    pub tolerations: Box<[Toleration]>,
+    /// Set while the scheduler finds no node for it.
+    pub unschedulable: Option<Unschedulable>,
+    /// When it was last woken, in seconds since 1970.
+    pub woken: Option<i64>,
+}
+
+impl Waiting {
+    fn read(pod: &core::Pod) -> Self {
+        let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone());
+        Self {
+            gate: gates(pod).position(|gate| gate == CLAIMS_GATE),
+            gates: gates(pod).count(),
+            above_terms: AboveNodeTerms::from(pod),
+            terms: required_node_terms(affinity(pod)).unwrap_or_default().into(),
+            tolerations: tolerations.unwrap_or_default().into(),
+            unschedulable: Unschedulable::read(pod),
+            woken: woken(pod),
+        }
+    }
+}
+
+impl MountedClaim {
+    fn read(pod: &core::Pod, name: String) -> Self {
+        let key = of_claim(&name);
+        let selects = |term: &PodAffinityTerm| {
+            let selector = term.label_selector.as_ref();
+            let expressions = selector.and_then(|selector| selector.match_expressions.as_ref());
+            expressions.into_iter().flatten().any(|of| of.key == key)
+        };
+        Self {
+            name: name.into(),
+            is_labelled: label(&pod.metadata, &key).is_some(),
+            is_followed: required_pod_terms(affinity(pod)).iter().any(selects),
+        }
+    }
+}
+
+impl Mounted {
+    /// Returns true if its gate is removed and it has no node yet: later pods of its claims wait for it.
+    #[must_use]
+    pub(crate) fn is_on_its_way(&self) -> bool {
+        self.has_waited && self.waiting.as_ref().is_some_and(|of| of.gates == 0)
+    }
+}
+
+/// The table of such pods; at admission, of those that have waited behind [`CLAIMS_GATE`].
 pub(crate) type Mounts = Rows<Mounted>;
 
 impl TableRow for Mounted {
     type Object = core::Pod;
     type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
-    const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        let selector = ONE_NODE_CLAIMS.into();
+        match scope {
+            Scope::Admission => vec![Watch { store: "pods that waited for claims", selector }],
+            _ => all_for_controller(scope),
+        }
+    }
 
     fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
-        let spec = pod.spec.as_ref().filter(|_| scope == Scope::Controller && !is_finished(pod))?;
-        Some(placeholder::claims(spec)).filter(|claims| !claims.is_empty()).map(Self)
+        let is_kept =
+            scope != Scope::Admission || label(&pod.metadata, ONE_NODE_CLAIMS).is_some();
+        let spec = pod.spec.as_ref().filter(|_| is_kept && !is_finished(pod))?;
+        let mut names: Vec<String> = kubernetes::claims(spec).map(ToOwned::to_owned).collect();
+        let own = pod.metadata.name.as_deref().unwrap_or_default();
+        let made = spec.volumes.iter().flatten().filter(|volume| volume.ephemeral.is_some());
+        names.extend(made.map(|volume| format!("{own}-{}", volume.name)));
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() {
+            return None;
+        }
+        let node = node_name(pod);
+        let deployment = workload(&pod.metadata).filter(|(kind, _)| *kind == "Deployment");
+        Some(Self {
+            identity: Identity::from(&pod.metadata),
+            claims: names.into_iter().map(|name| MountedClaim::read(pod, name)).collect(),
+            node: node.map(Into::into),
+            has_labels: pod.metadata.labels.as_ref().is_some_and(|labels| !labels.is_empty()),
+            ignored: is_opted_out(label(&pod.metadata, IGNORE)),
+            has_waited: label(&pod.metadata, ONE_NODE_CLAIMS).is_some(),
+            deployment: deployment.map(|(_, name)| name.into()),
+            waiting: node.is_none().then(|| Box::new(Waiting::read(pod))),
+        })
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
     }
 }
 
 /// Pods are found by each of their claims.
 impl RowIndex<Mounted> for Sets<Name> {
-    fn add(&mut self, pod: &Name, Mounted(claims): &Mounted) {
-        for claim in claims {
-            Self::add(self, Name::new(&pod.namespace, claim), pod);
+    fn add(&mut self, pod: &Name, mounted: &Mounted) {
+        for claim in &mounted.claims {
+            Self::add(self, Name::new(&pod.namespace, &claim.name), pod);
         }
     }
 
-    fn remove(&mut self, pod: &Name, Mounted(claims): Mounted) {
-        for claim in claims {
-            Self::remove(self, Name::new(&pod.namespace, &claim), pod);
+    fn remove(&mut self, pod: &Name, mounted: Mounted) {
+        for claim in mounted.claims {
+            Self::remove(self, Name::new(&pod.namespace, &claim.name), pod);
         }
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::kubernetes::{annotation, label};
-use crate::systems::coschedule::keys::{GROUP, MODE, PARKED, PLACEHOLDER};
+use crate::systems::coschedule::keys::{GROUP, MODE, ONE_NODE, PARKED, PLACEHOLDER};
 use crate::systems::coschedule::resources::{CLAIM, STORAGE_CLASS, VOLUME};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
@@ -85,6 +85,8 @@ pub(crate) struct Claim {
     pub mode: Option<Box<str>>,
     /// The index of the finalizer [`PROTECTION`] in `metadata.finalizers`.
     pub protection: Option<usize>,
+    /// The unparsed annotation [`ONE_NODE`].
+    pub one_node: Option<Box<str>>,
 }
 
 /// The finalizer with which Kubernetes keeps a claim while a pod names it, even an ended one.
@@ -127,6 +129,7 @@ impl From<&core::PersistentVolumeClaim> for Claim {
             group: annotation(GROUP).map(Into::into),
             placeholder: placeholder.map(Into::into),
             mode: annotation(MODE).map(Into::into),
+            one_node: annotation(ONE_NODE).map(Into::into),
             protection: claim
                 .metadata
                 .finalizers
@@ -147,6 +150,8 @@ pub(crate) struct StorageClass {
     /// The class without its name and its binding mode, with defaults, and with sorted lists: equal for two
     /// classes that create the same volumes.
     pub provisioning: storage::StorageClass,
+    /// The unparsed annotation [`ONE_NODE`].
+    pub one_node: Option<Box<str>>,
 }
 
 impl From<&storage::StorageClass> for StorageClass {
@@ -158,6 +163,7 @@ impl From<&storage::StorageClass> for StorageClass {
             default_since: is_default.then(|| created.unwrap_or(Timestamp::MIN)),
             waits: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
             provisioning: provisioning(class),
+            one_node: annotation(&class.metadata, ONE_NODE).map(Into::into),
         }
     }
 }

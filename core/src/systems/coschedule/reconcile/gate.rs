@@ -10,14 +10,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::iter;
 
 use json_patch::PatchOperation;
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use serde_json::json;
 
 use super::carry_out::PlanBuilder;
 use super::group_pod::GroupPod;
 use super::reason;
 use super::state::is_open;
+use crate::kubernetes::AboveNodeTerms;
 use crate::systems::coschedule::keys::{COMPONENT, COMPONENT_VALUE, GATE, INSTANCE, provisioned};
-use crate::systems::coschedule::kinds::member::MemberDetails;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::plan::operation::{add, remove_gate, require_nodes, test_uid};
 use crate::systems::plan::{Action, Event, Target, Write};
@@ -105,7 +106,9 @@ pub(super) fn ungate(
     let labels = labels.flat_map(|own| [label(COMPONENT, COMPONENT_VALUE), label(INSTANCE, own)]);
     let operations = match details.gate {
         Some(gate) => {
-            let bound = node.into_iter().flat_map(|node| bind(details, node));
+            let terms = details.terms.as_deref().unwrap_or_default();
+            let bound = node.into_iter();
+            let bound = bound.flat_map(|node| require_node(terms, details.above_terms, node));
             remove_gate(&member.identity, gate, GATE, bound.chain(labels))
         }
         // It was admitted while no controller led.
@@ -115,9 +118,12 @@ pub(super) fn ungate(
     (operations.len() > 1).then(|| Action::new(target, Write::Patch(operations), Vec::new()))
 }
 
-/// The operations that add the node to every required term.
-fn bind(member: &MemberDetails, node: &str) -> Vec<PatchOperation> {
+/// The operations that add the node to every required term of a gated pod.
+pub(super) fn require_node(
+    terms: &[NodeSelectorTerm],
+    above: AboveNodeTerms,
+    node: &str,
+) -> Vec<PatchOperation> {
     let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node]});
-    let terms = member.terms.as_deref().unwrap_or_default();
-    require_nodes(terms, member.above_terms, "matchFields", &[requirement])
+    require_nodes(terms, above, "matchFields", &[requirement])
 }

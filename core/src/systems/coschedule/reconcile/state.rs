@@ -13,7 +13,7 @@ use super::desired::claims_on_one_node;
 use super::group_pod::GroupPod;
 use super::{Why, duration};
 use crate::systems::View;
-use crate::systems::coschedule::family;
+use crate::systems::coschedule::{family, one_node};
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
@@ -160,6 +160,16 @@ impl<'v> Facts<'v> {
             }
             places.entry(node).or_insert(used);
         }
+        // Pods of no group, where the namespace has them share the nodes of their claims.
+        for (pod, node, claim) in self.plain_users(desired) {
+            let used = format!("claim {claim} is in use by pod {} on node {node}", pod.name);
+            if is_isolated {
+                return wait(format!(
+                    "{used}, and runs are isolated: this one starts when that pod has ended"
+                ));
+            }
+            places.entry(node).or_insert(used);
+        }
         let mut places = places.into_iter();
         match (places.next(), places.next()) {
             (None, _) => Ok(None),
@@ -168,6 +178,32 @@ impl<'v> Facts<'v> {
                 wait(format!("{one}, and {other}: the group starts when they are on one node"))
             }
         }
+    }
+
+    /// The bound pods of no group that mount a claim of a placeholder, where their namespace has such pods share
+    /// a node.
+    fn plain_users<'s>(
+        &self,
+        desired: &'s Desired<'_>,
+    ) -> impl Iterator<Item = (&'v Name, &'v str, &'s str)> + use<'s, 'v> {
+        let (view, namespace) = (self.view, &desired.name.namespace);
+        let claims = desired.claims.iter().copied();
+        let claims = claims.filter(move |claim| {
+            one_node::is_on(namespace, view)
+                && one_node::applies_to(&Name::new(namespace, claim), view)
+        });
+        claims.flat_map(move |claim| {
+            let pods = view.mounting(&Name::new(namespace, claim));
+            let pods = pods.filter(|(pod, _)| {
+                view.member(pod).is_none_or(|member| member.placeholder.is_none())
+                    && !view.is_placeholder_pod(pod)
+            });
+            pods.filter_map(move |(pod, mounted)| {
+                let node = mounted.node.as_deref()?;
+                let may_never_end = mounted.identity.deleting && is_lost(node, view);
+                (!may_never_end).then_some((pod, node, claim))
+            })
+        })
     }
 
     /// The node of members that run although their placeholder does not exist: the API server may refuse it.
@@ -416,6 +452,6 @@ pub(super) fn is_open(node: &str, tolerations: &[Toleration], view: &View) -> bo
 }
 
 /// Returns true if a node was deleted or is NotReady.
-fn is_lost(node: &str, view: &View) -> bool {
+pub(super) fn is_lost(node: &str, view: &View) -> bool {
     !view.is_node_ready(node)
 }

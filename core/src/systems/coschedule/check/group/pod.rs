@@ -13,18 +13,14 @@ use crate::systems::coschedule::resources::TASK_RUN;
 use crate::view::{Name, Owner};
 
 /// Reports what coscheduling knows about a pod: the placeholder of its group, and why the pod is not on the
-/// placeholder's node.
+/// placeholder's node. `None`: the pod is in no group.
 pub(in crate::systems::coschedule) fn check_pod(
     context: &Context<'_>,
     name: &Name,
     pod: &Pod,
-) -> PodReport {
-    match find_group(context, name, pod) {
-        Some((asked, led)) => {
-            PodReport { asked: vec![asked], led: Some(led), ..PodReport::default() }
-        }
-        None => PodReport::default(),
-    }
+) -> Option<PodReport> {
+    let (asked, led) = find_group(context, name, pod)?;
+    Some(PodReport { asked: vec![asked], led: Some(led), ..PodReport::default() })
 }
 
 /// The group that a pod was admitted to, or whose placeholder's pod it is: what the pod asks for,

@@ -1,0 +1,149 @@
+//! Pods that mount the same claim share a node, in a namespace that asks for it, if only one node can mount
+//! the claim at a time.
+//!
+//! A pod gets a label for each such claim, and pod affinity to the pods with the label of its claim. Its own
+//! label matches that term, so the first pod runs wherever its volumes can be mounted, later ones run beside
+//! it, and once all have ended the next one is free again.
+//!
+//! A term selects by one label. So a pod with several claims, or with pod affinity of its own, waits behind a
+//! gate until the pods that mount its claims are on one node; the controller then removes the gate, and
+//! requires that node where no term does. Until the pod is bound, new pods of its claims wait, too. The
+//! controller also labels pods that have no labels yet, because
+//! they ran before the namespace asked, or the webhook did not see them.
+
+use super::keys::{self, ONE_NODE, ONE_NODE_CLAIMS};
+use super::member::PodRequest;
+use super::resources::CLAIM;
+use crate::names::is_dns_subdomain;
+use crate::placement::intent::{
+    Change, Enforcement, LabelRequirement, Operator, PodTerm, Selector,
+};
+use crate::placement::merge::takes_pod_term;
+use crate::placement::reason::shorten;
+use crate::systems::View;
+use crate::systems::coschedule::NAME;
+use crate::systems::coschedule::policy::ControllerAbsent;
+use crate::systems::vocabulary::find_system;
+use crate::view::{Key, Name};
+use crate::wire::{Text, TextMap};
+
+/// The start of the entry in the record of a pod that shares the node of its claims.
+const RECORDED: &str = "one-node-claims";
+
+/// Returns true if pods of this namespace that mount the same claim share a node.
+#[must_use]
+pub(crate) fn is_on(namespace: &str, view: &View) -> bool {
+    let labels = view.namespace_labels(namespace);
+    labels.and_then(|labels| labels.get(ONE_NODE_CLAIMS)).is_some_and(|value| **value == *"true")
+}
+
+/// Returns true if the pods that mount a claim must share a node, in a namespace that asks for it. A claim
+/// that is not known is treated as one that a single node mounts.
+#[must_use]
+pub(crate) fn applies_to(claim: &Name, view: &View) -> bool {
+    let Some(known) = view.claim(claim) else { return true };
+    let class = known.class.as_deref().and_then(|class| view.storage_class(class));
+    let of_class = class.and_then(|class| class.one_node.as_deref());
+    let value = known.one_node.as_deref().or(of_class);
+    known.access.needs_one_node() && value != Some("false")
+}
+
+/// The pod-affinity term to the pods that mount a claim.
+fn toward(claim: &str) -> PodTerm {
+    let requirement = LabelRequirement {
+        key: keys::of_claim(claim).into(),
+        operator: Operator::In,
+        value: keys::MOUNTED.to_owned(),
+    };
+    PodTerm { enforcement: Enforcement::Required, selector: Selector::by(requirement) }
+}
+
+impl PodRequest<'_> {
+    /// Places a pod beside those that mount its claims. The pod of a group gets only the labels: it runs where
+    /// its group is.
+    pub(super) fn share_claims(&mut self, is_in_group: bool) {
+        let (pod, view) = (self.pod, self.view);
+        if !is_on(pod.namespace, view) {
+            return;
+        }
+        let mut claims: Vec<&str> = pod.claims.iter().map(|of| of.claim.as_str()).collect();
+        claims.sort_unstable();
+        claims.dedup();
+        claims.retain(|claim| {
+            let claim = Name::new(pod.namespace, claim);
+            let applies = applies_to(&claim, view);
+            if view.claim(&claim).is_none() {
+                self.outcome.awaited.push(Key::new(CLAIM, claim));
+            }
+            applies
+        });
+        // The API server refuses other names, and names them.
+        claims.retain(|claim| is_dns_subdomain(claim));
+        // No other pod mounts these yet.
+        let name = pod.metadata.name.as_ref().map(Text::as_str).filter(|name| !name.is_empty());
+        let made = pod.ephemeral.iter().zip(name.into_iter().cycle());
+        let made: Vec<String> =
+            made.map(|(volume, name)| format!("{name}-{}", volume.name.as_str())).collect();
+        let Some(first) = claims.first() else {
+            return self.label(made.iter().map(String::as_str), "");
+        };
+        let why = format!("{RECORDED}: {}", shorten(&claims.join(", "), 160));
+        if pod.is_controlled_by("DaemonSet") {
+            let text = "no effect: the pod belongs to a DaemonSet, which gives each node one pod";
+            return self.warn(ONE_NODE_CLAIMS, text);
+        }
+        self.label(claims.iter().copied().chain(made.iter().map(String::as_str)), &why);
+        if is_in_group || pod.node_name.is_some() {
+            return;
+        }
+        let term = toward(first);
+        let takes_term = takes_pod_term(pod, &term) && !self.is_of_other_systems();
+        if takes_term {
+            self.add_change(ONE_NODE_CLAIMS, &why, Change::PodAffinity(term));
+        }
+        let mut held = why.clone();
+        // It could be bound to another node than the pod that is on its way.
+        let is_behind = |claim: &&str| {
+            let mut pods = view.mounting(&Name::new(pod.namespace, claim));
+            pods.any(|(_, mounted)| mounted.is_on_its_way())
+        };
+        if claims.len() > 1 || !takes_term || claims.iter().any(is_behind) {
+            let waits = view.controller_present()
+                || self.policy.coschedule.controller_absent == ControllerAbsent::Wait;
+            if waits {
+                let (key, value) = (ONE_NODE_CLAIMS.to_owned(), "true".to_owned());
+                self.add_change(ONE_NODE_CLAIMS, &why, Change::Label { key, value });
+                self.add_change(ONE_NODE_CLAIMS, &why, Change::Gate(keys::CLAIMS_GATE));
+                held.push_str(", gated");
+            } else {
+                let text = match takes_term {
+                    true => format!("no controller leads: the pod follows those of claim {first} alone"),
+                    false => "no controller leads, and the pod has pod affinity of its own: it does not follow the pods of its claims".to_owned(),
+                };
+                self.warn(ONE_NODE_CLAIMS, &text);
+            }
+        }
+        self.outcome.holds.push(held);
+    }
+
+    /// Returns true if the pod has a key of another system, which may give it pod affinity.
+    fn is_of_other_systems(&self) -> bool {
+        let mut keys = self.pod.metadata.annotations.iter().flat_map(TextMap::iter);
+        keys.any(|(key, _)| find_system(key).is_some_and(|system| system.name != NAME))
+    }
+
+    fn label<'c>(&mut self, claims: impl Iterator<Item = &'c str>, why: &str) {
+        for claim in claims {
+            let (key, value) = (keys::of_claim(claim), keys::MOUNTED.to_owned());
+            let why = if why.is_empty() { format!("{RECORDED}: {claim}") } else { why.to_owned() };
+            self.add_change(ONE_NODE_CLAIMS, &why, Change::Label { key, value });
+        }
+    }
+
+    /// Warns about the annotation for claims on a pod.
+    pub(super) fn warn_about_one_node(&mut self) {
+        if self.pod.annotation(ONE_NODE).is_some() {
+            self.warn(ONE_NODE, "no effect on a pod; annotate the claim or its storage class");
+        }
+    }
+}

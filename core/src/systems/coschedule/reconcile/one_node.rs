@@ -1,0 +1,294 @@
+//! Labels the pods that mount claims which one node mounts, removes the gates of those that must wait for the
+//! others, and wakes those that the last other pod has left.
+//!
+//! The scheduler compares labels of bound pods. So a pod that must be where two other pods are keeps its gate
+//! until all pods that mount its claims have a node, and it is the same one. Of several pods with such gates
+//! only one is released at a time, and the next one once that is bound.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, json};
+
+use super::Why;
+use super::carry_out::PlanBuilder;
+use super::gate::require_node;
+use super::state::{PATIENCE, is_lost, is_open};
+use crate::placement::affinity::bound_to;
+use crate::systems::View;
+use crate::systems::coschedule::keys::{CLAIMS_GATE, MOUNTED, of_claim};
+use crate::systems::coschedule::kinds::mounts::{Mounted, MountedClaim, Waiting};
+use crate::systems::coschedule::one_node;
+use crate::systems::exclusion::Exclusion;
+use crate::systems::plan::operation::{add, remove_gate, test, test_uid};
+use crate::systems::plan::{Action, Event, Target, Write};
+use crate::systems::policy::Policy;
+use crate::systems::wake;
+use crate::view::Name;
+use crate::view::resource::POD;
+
+/// In the scheduler's message about a pod whose required pod affinity no node meets.
+const NOT_BESIDE: &str = "pod affinity rules";
+
+/// A pod that mounts claims in a namespace that asks for one node.
+#[derive(Clone, Copy)]
+pub(crate) struct ClaimPod<'v> {
+    pub(crate) name: &'v Name,
+    pub(crate) mounted: &'v Mounted,
+}
+
+/// A pod without a node, and what happens to it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Fate {
+    /// Its gate is removed, and it requires this node, if given.
+    Released(Option<Box<str>>),
+    /// It waits for this reason.
+    Waits(Why),
+    /// The scheduler should try it again at this time: no pod mounts its claims any more.
+    Woken(Timestamp),
+    /// Nothing: the scheduler places it, or gates of others hold it.
+    Left,
+}
+
+/// The pods that mount one of a pod's claims that one node mounts, besides itself.
+struct Others<'v> {
+    /// By node, one pod that is bound to it, and the claim.
+    places: BTreeMap<&'v str, (ClaimPod<'v>, &'v str)>,
+    /// One pod that the scheduler may bind to any node, and the claim.
+    unbound: Option<(ClaimPod<'v>, &'v str)>,
+}
+
+/// Returns the pods that mount claims in the namespaces that ask for one node, the oldest first.
+pub(crate) fn find_pods<'v>(view: &'v View, policy: &Policy) -> Vec<ClaimPod<'v>> {
+    let is_asked = |namespace: &&str| {
+        one_node::is_on(namespace, view)
+            && Exclusion::of_namespace(namespace, view, policy).is_none()
+    };
+    let namespaces: BTreeSet<&str> = view.namespaces().filter(is_asked).collect();
+    if namespaces.is_empty() || !policy.coschedule.enabled {
+        return Vec::new();
+    }
+    let pods = view.mounted().filter(|(name, _)| namespaces.contains(&*name.namespace));
+    let mut pods: Vec<_> = pods.map(|(name, mounted)| ClaimPod { name, mounted }).collect();
+    pods.sort_unstable_by_key(|pod| (pod.mounted.identity.created, pod.name));
+    pods
+}
+
+impl<'v> ClaimPod<'v> {
+    /// Returns its claims that one node mounts.
+    pub(crate) fn claims(self, view: &'v View) -> impl Iterator<Item = &'v MountedClaim> {
+        let namespace = &self.name.namespace;
+        let applies =
+            move |of: &&MountedClaim| one_node::applies_to(&Name::new(namespace, &of.name), view);
+        self.mounted.claims.iter().filter(applies)
+    }
+
+    /// Returns its fate while it has no node; `released` are pods whose gates are removed in the same moment.
+    pub(crate) fn fate(self, view: &'v View, now: Timestamp, released: &BTreeSet<&Name>) -> Fate {
+        let Some(waiting) = self.mounted.waiting.as_deref() else { return Fate::Left };
+        if self.mounted.identity.deleting || self.mounted.ignored {
+            return Fate::Left;
+        }
+        match (waiting.gate, waiting.gates) {
+            (Some(_), 1) => match self.node_to_join(waiting, view, released) {
+                Ok(node) => Fate::Released(node),
+                Err(why) => Fate::Waits(why),
+            },
+            (None, 0) => self.fate_at_scheduler(waiting, view, now),
+            _ => Fate::Left,
+        }
+    }
+
+    /// Returns the node that it must require when its gate is removed now.
+    fn node_to_join(
+        self,
+        waiting: &Waiting,
+        view: &'v View,
+        released: &BTreeSet<&Name>,
+    ) -> Result<Option<Box<str>>, Why> {
+        let Others { places, unbound } = self.others(view, released);
+        let wait = |note: String| Err(Why::SharedClaim(note));
+        if let Some((pod, claim)) = unbound {
+            return wait(format!(
+                "claim {claim} is also mounted by pod {}, which has no node yet",
+                pod.name.name
+            ));
+        }
+        let used = |(node, (pod, claim)): (&&str, &(ClaimPod<'_>, &str))| {
+            format!("claim {claim} is in use by pod {} on node {node}", pod.name.name)
+        };
+        let mut all = places.iter();
+        match (all.next(), all.next()) {
+            (None, _) => Ok(None),
+            (Some(one), Some(other)) => wait(format!(
+                "{}, and {}: the pod starts when they are on one node, or one of them has ended",
+                used(one),
+                used(other)
+            )),
+            (Some(one), None) if !is_open(one.0, &waiting.tolerations, view) => wait(format!(
+                "{}, which takes no new pods: the pod starts when that one has ended",
+                used(one)
+            )),
+            (Some((node, _)), None) => {
+                // Its term holds as long as one pod mounts the claim that it follows.
+                let followed = self.claims(view).find(|claim| claim.is_followed);
+                let mounts_it = |pod: ClaimPod<'_>| {
+                    let mut claims = pod.mounted.claims.iter();
+                    claims.any(|of| followed.is_some_and(|followed| of.name == followed.name))
+                };
+                let mut users = self.claims(view).flat_map(|claim| self.users(claim, view));
+                let is_tied = users.all(|pod| pod.place().is_none() || mounts_it(pod));
+                Ok((!is_tied).then(|| (*node).into()))
+            }
+        }
+    }
+
+    /// Returns its fate if the scheduler finds no node for it.
+    fn fate_at_scheduler(self, waiting: &Waiting, view: &'v View, now: Timestamp) -> Fate {
+        let Some(unschedulable) = &waiting.unschedulable else { return Fate::Left };
+        let Others { places, .. } = self.others(view, &BTreeSet::new());
+        let since = unschedulable.since;
+        let Some((node, (pod, claim))) = places.first_key_value() else {
+            // The scheduler tries it again by itself if it lacks anything else.
+            let due = unschedulable.message.contains(NOT_BESIDE);
+            let due = due.then(|| wake::due(since, waiting.woken, PATIENCE)).flatten();
+            return due.map_or(Fate::Left, Fate::Woken);
+        };
+        let is_tied = self.claims(view).any(|claim| claim.is_followed)
+            || bound_to(&waiting.terms) == Some(node);
+        if !is_tied {
+            return Fate::Left;
+        }
+        match since.checked_add(PATIENCE) {
+            Ok(due) if due > now => return Fate::Woken(due),
+            _ => {}
+        }
+        let is_open = is_open(node, &waiting.tolerations, view);
+        let closed = if is_open { "" } else { ", which takes no new pods" };
+        let own = self.mounted.deployment.as_deref();
+        let remedy = match own.filter(|_| own == pod.mounted.deployment.as_deref()) {
+            Some(deployment) => format!(
+                "; both are of Deployment {deployment}: with the strategy Recreate its old pod ends first"
+            ),
+            None => String::new(),
+        };
+        Fate::Waits(Why::Unschedulable(format!(
+            "claim {claim} is in use by pod {} on node {node}{closed}, so this pod must run there{remedy}; the scheduler says: {}",
+            pod.name.name, unschedulable.message
+        )))
+    }
+
+    /// Returns the node that it is bound to, unless it is being deleted on a node that is NotReady or gone: it
+    /// may never end.
+    fn place(self) -> Option<&'v str> {
+        self.mounted.node.as_deref()
+    }
+
+    fn is_lost(self, view: &View) -> bool {
+        self.mounted.identity.deleting && self.place().is_some_and(|node| is_lost(node, view))
+    }
+
+    /// Returns the other pods that mount a claim.
+    pub(crate) fn users(
+        self,
+        claim: &MountedClaim,
+        view: &'v View,
+    ) -> impl Iterator<Item = ClaimPod<'v>> {
+        let claim = Name::new(&self.name.namespace, &claim.name);
+        let users = view.mounting(&claim).map(|(name, mounted)| ClaimPod { name, mounted });
+        users.filter(move |of| of.name != self.name && !of.is_lost(view))
+    }
+
+    fn others(self, view: &'v View, released: &BTreeSet<&Name>) -> Others<'v> {
+        let mut others = Others { places: BTreeMap::new(), unbound: None };
+        for claim in self.claims(view) {
+            for pod in self.users(claim, view) {
+                let is_gated = pod.mounted.waiting.as_ref().is_some_and(|of| of.gates > 0);
+                match pod.place() {
+                    Some(node) => _ = others.places.entry(node).or_insert((pod, &*claim.name)),
+                    None if pod.mounted.identity.deleting => {}
+                    // It follows this one once it is released.
+                    None if is_gated && !released.contains(pod.name) => {}
+                    None => _ = others.unbound.get_or_insert((pod, &*claim.name)),
+                }
+            }
+        }
+        others
+    }
+}
+
+impl PlanBuilder<'_, '_> {
+    /// Plans the changes of pods that share the node of their claims.
+    pub(super) fn share_claims(&mut self) {
+        let (view, now) = (self.view(), self.facts.now);
+        let mut released = BTreeSet::new();
+        for pod in find_pods(view, self.facts.policy) {
+            let ClaimPod { name, mounted } = pod;
+            let uid = &mounted.identity.uid;
+            let target = Target::new(POD, name, uid);
+            let labels = missing_labels(pod, view);
+            match pod.fate(view, now, &released) {
+                Fate::Released(node) => {
+                    released.insert(name);
+                    let operations = release(pod, node.as_deref(), labels);
+                    self.act(Action::new(target, Write::Patch(operations), Vec::new()));
+                    continue;
+                }
+                Fate::Waits(why) => {
+                    let event =
+                        Event { warning: true, reason: why.reason(), note: why.to_string() };
+                    self.report(target.clone(), event);
+                }
+                Fate::Woken(due) if due > now => self.recheck_by(due),
+                Fate::Woken(_) => {
+                    self.act(wake::call(name, uid, now, "pod"));
+                    continue;
+                }
+                Fate::Left => {}
+            }
+            if !labels.is_empty() {
+                let operations = label_operations(mounted, labels);
+                let operations = iter::once(test_uid(uid)).chain(operations).collect();
+                self.act(Action::new(target, Write::Patch(operations), Vec::new()));
+            }
+        }
+    }
+}
+
+/// Returns the keys of the labels that a pod lacks.
+fn missing_labels(pod: ClaimPod<'_>, view: &View) -> Vec<String> {
+    if pod.mounted.identity.deleting || pod.mounted.ignored {
+        return Vec::new();
+    }
+    let missing = pod.claims(view).filter(|claim| !claim.is_labelled);
+    missing.map(|claim| of_claim(&claim.name)).collect()
+}
+
+fn label_operations(mounted: &Mounted, keys: Vec<String>) -> Vec<json_patch::PatchOperation> {
+    match mounted.has_labels {
+        true => keys.iter().map(|key| add(&["metadata", "labels", key], MOUNTED)).collect(),
+        false => {
+            let labels: Map<_, _> = keys.into_iter().map(|key| (key, json!(MOUNTED))).collect();
+            // Do not replace labels that were added since.
+            let version = &*mounted.identity.resource_version;
+            vec![test(&["metadata", "resourceVersion"], version), add(&["metadata", "labels"], labels)]
+        }
+    }
+}
+
+fn release(
+    pod: ClaimPod<'_>,
+    node: Option<&str>,
+    labels: Vec<String>,
+) -> Vec<json_patch::PatchOperation> {
+    let mounted = pod.mounted;
+    let Some((waiting, gate)) = mounted.waiting.as_deref().and_then(|of| Some((of, of.gate?)))
+    else {
+        return Vec::new();
+    };
+    let bound = node.into_iter();
+    let bound = bound.flat_map(|node| require_node(&waiting.terms, waiting.above_terms, node));
+    let labels = if labels.is_empty() { Vec::new() } else { label_operations(mounted, labels) };
+    remove_gate(&mounted.identity, gate, CLAIMS_GATE, bound.chain(labels))
+}
