@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context as _;
 use futures::{StreamExt as _, pin_mut};
-use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod as CorePod};
+use k8s_openapi::api::core::v1::{
+    Event, Node, PersistentVolume, PersistentVolumeClaim, Pod as CorePod,
+};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
@@ -73,7 +75,12 @@ impl Disks {
         let mut watches = JoinSet::new();
         watches.spawn(watch_pods(client.clone(), namespace.to_owned(), Arc::clone(&seen)));
         watches.spawn(attach(client.clone(), Arc::clone(&seen)));
-        Ok(Self { client: client.clone(), namespace: namespace.to_owned(), seen, _watches: watches })
+        Ok(Self {
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+            seen,
+            _watches: watches,
+        })
     }
 
     fn api<K>(&self) -> Api<K>
@@ -113,8 +120,9 @@ impl Disks {
     /// Creates a claim with its volume.
     pub(crate) async fn create_claim(&self, claim: &str) -> anyhow::Result<()> {
         self.create_volume(claim).await?;
-        let object =
-            serde_json::from_value(json!({"metadata": {"name": claim}, "spec": self.claim_spec(claim)}))?;
+        let object = serde_json::from_value(
+            json!({"metadata": {"name": claim}, "spec": self.claim_spec(claim)}),
+        )?;
         let claims: Api<PersistentVolumeClaim> = self.api();
         claims.create(&PostParams::default(), &object).await.context("claim")?;
         Ok(())
@@ -129,9 +137,7 @@ impl Disks {
                 vec![json!({"name": volume, "ephemeral": {"volumeClaimTemplate": template}})]
             }
             _ => {
-                let volume = |(number, claim): (usize, &String)| {
-                    json!({"name": format!("v{number}"), "persistentVolumeClaim": {"claimName": claim}})
-                };
+                let volume = |(number, claim): (usize, &String)| json!({"name": format!("v{number}"), "persistentVolumeClaim": {"claimName": claim}});
                 pod.claims.iter().enumerate().map(volume).collect()
             }
         };
@@ -221,7 +227,12 @@ async fn watch_pods(client: Client, namespace: String, seen: Arc<Mutex<Seen>>) {
                 let Some(node) = &spec.node_name else { continue };
                 let claims = spec.volumes.iter().flatten().filter_map(|volume| {
                     let named = volume.persistent_volume_claim.as_ref();
-                    let own = || volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.name_any(), volume.name));
+                    let own = || {
+                        volume
+                            .ephemeral
+                            .as_ref()
+                            .map(|_| format!("{}-{}", pod.name_any(), volume.name))
+                    };
                     named.map(|of| of.claim_name.clone()).or_else(own)
                 });
                 seen.pods.insert(pod.name_any(), (node.clone(), claims.collect()));

@@ -78,6 +78,8 @@ async fn main() -> anyhow::Result<()> {
             let begun = Instant::now();
             let starts = start_all(&disks, starts as usize, is_asked).await?;
             eprintln!("{} starts in {} s", starts.len(), begun.elapsed().as_secs());
+            let late = starts.iter().filter(|start| !start.has_started && is_asked);
+            late.for_each(|start| eprintln!("not started in time: {}", start.pod));
             let events = disks.refusals().await?;
             table.row(label, figures(&starts, events));
         }
@@ -90,7 +92,8 @@ async fn main() -> anyhow::Result<()> {
 /// Starts the pods of so many sets that there are this many starts.
 async fn start_all(disks: &Disks, starts: usize, is_asked: bool) -> anyhow::Result<Vec<Start>> {
     let of_round: usize = SHAPES.iter().map(|shape| shape.starts()).sum();
-    let sets = (0..starts.div_ceil(of_round)).flat_map(|round| SHAPES.iter().map(move |shape| (round, shape)));
+    let sets = (0..starts.div_ceil(of_round))
+        .flat_map(|round| SHAPES.iter().map(move |shape| (round, shape)));
     let sets = sets.map(|(round, shape)| shape.play(disks, round));
     let played: Vec<Vec<Start>> =
         stream::iter(sets).buffer_unordered(AT_ONCE).try_collect().await?;

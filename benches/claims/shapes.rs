@@ -33,6 +33,7 @@ pub(crate) struct Shape {
 
 /// One start of a pod.
 pub(crate) struct Start {
+    pub(crate) pod: String,
     /// How long it was bound to a node while a running pod had one of its volumes on another.
     pub(crate) behind_running: Duration,
     /// How long a volume was attached elsewhere after all pods there had ended.
@@ -153,6 +154,7 @@ async fn start(disks: &Disks, pod: Pod) -> anyhow::Result<Start> {
     disks.create(&pod).await?;
     let begun = Instant::now();
     let mut start = Start {
+        pod: pod.name.clone(),
         behind_running: Duration::ZERO,
         behind_detach: Duration::ZERO,
         has_started: false,

@@ -23,7 +23,12 @@ const GATE: &str = "stowplan.dev/one-node-claims";
 #[derive(Clone, Debug)]
 enum Happening {
     /// A pod with these claims is created: by which of them, and by other traits.
-    Created { claims: Vec<usize>, is_free: bool, has_own_affinity: bool, cpu: u32 },
+    Created {
+        claims: Vec<usize>,
+        is_free: bool,
+        has_own_affinity: bool,
+        cpu: u32,
+    },
     /// A pod ends.
     Ended(usize),
     /// A pod without a node, or with one, is deleted.
@@ -118,8 +123,7 @@ impl World {
         });
         if has_own_affinity {
             pod["metadata"]["labels"] = json!({"own": "x"});
-            pod["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
-                json!([{"labelSelector": {"matchLabels": {"own": "x"}}, "topologyKey": "kubernetes.io/hostname"}]);
+            pod["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = json!([{"labelSelector": {"matchLabels": {"own": "x"}}, "topologyKey": "kubernetes.io/hostname"}]);
         }
         pod
     }
@@ -206,7 +210,9 @@ impl World {
         let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for pod in self.living() {
             let Some(node) = pod["spec"]["nodeName"].as_str() else { continue };
-            claims_of(pod).into_iter().for_each(|claim| _ = nodes.entry(claim).or_default().insert(node));
+            claims_of(pod)
+                .into_iter()
+                .for_each(|claim| _ = nodes.entry(claim).or_default().insert(node));
         }
         nodes
     }
@@ -288,9 +294,8 @@ fn a_pod_with_two_claims_waits_until_their_pods_are_on_one_node() {
     world.settle();
     assert_eq!(node_of(&world, "p3"), None);
     let (_, event) = world.simulation.events.last().unwrap();
-    let note = format!(
-        "claim b is in use by pod p2 on node {apart}, and claim a by pod p1 on node n1"
-    );
+    let note =
+        format!("claim b is in use by pod p2 on node {apart}, and claim a by pod p1 on node n1");
     let gated = world.simulation.store.get(&Id::new("Pod", NAMESPACE, "p3")).unwrap();
     assert_eq!(gated["spec"]["schedulingGates"], json!([{"name": GATE}]));
     assert_eq!(event.reason, "SharedClaim", "{note}: {}", event.note);
@@ -306,4 +311,25 @@ fn a_pod_with_two_claims_waits_until_their_pods_are_on_one_node() {
     world.admit(&of_a);
     world.settle();
     assert_eq!(node_of(&world, "p4"), Some(apart));
+}
+
+/// Its gate would hold a pod for ever where nobody decides about it any more.
+#[test]
+fn a_namespace_that_no_longer_asks_keeps_no_pod_behind_the_gate() {
+    let mut world = World::new();
+    let of_b = world.pod(&[1], false, false, 5_000);
+    world.admit(&of_b);
+    let of_both = world.pod(&[0, 1], false, false, 100);
+    world.admit(&of_both);
+    world.settle();
+    let id = Id::new("Pod", NAMESPACE, "p3");
+    let gates = |world: &World| {
+        let pod = world.simulation.store.get(&id).unwrap();
+        pod["spec"]["schedulingGates"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!(gates(&world), 1, "the pod with claim b has no node");
+    let namespace = Id::new("Namespace", "", NAMESPACE);
+    world.simulation.store.edit(&namespace).unwrap()["metadata"]["labels"] = json!({});
+    world.settle();
+    assert_eq!(gates(&world), 0);
 }

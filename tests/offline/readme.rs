@@ -329,7 +329,8 @@ async fn install_and_uninstall_as_shown() {
     done("kubectl apply -f examples/host-pools.yaml");
     // What the backup has is restored in the other tests (tests/outcomes/controller/restore.rs).
     let folder = tempfile::tempdir().unwrap();
-    let [upgrade, rollback, untaint, backup, restore] = &install_commands("docs/upgrades.md")[..]
+    let [upgrade, rollback, untaint, unlabel, backup, restore] =
+        &install_commands("docs/upgrades.md")[..]
     else {
         panic!("docs/upgrades.md")
     };
@@ -339,6 +340,9 @@ async fn install_and_uninstall_as_shown() {
     done(&format!("kubectl taint node node-1 {taint}"));
     done(untaint);
     assert!(!done("kubectl get nodes -o yaml").contains("stowplan-exclusive"));
+    done("kubectl label namespace default stowplan.dev/one-node-claims=true");
+    done(unlabel);
+    assert!(!done("kubectl get namespaces -o yaml").contains("one-node-claims"));
     let folder = folder.path().display();
     assert!(done(&format!("cd {folder}; {backup}; {restore}")).contains("hostpool.stowplan.dev/"));
     // Pods do not run here, so the webhook is unavailable: pods are created all the same.

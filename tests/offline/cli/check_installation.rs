@@ -114,7 +114,7 @@ fn the_chart_is_as_check_expects() {
             _ => with_nothing(path),
         };
         let mut report = Cluster::start(answer).check("-o json").json();
-        let count = if values.iter().any(|of| of.contains("coschedule")) { 2 } else { 3 };
+        let count = if values.iter().any(|of| of.contains("coschedule")) { 2 } else { 4 };
         let message = &report["items"][0]["message"];
         let wanted = format!("{count} webhooks as this version expects, failurePolicy ");
         assert!(message.as_str().is_some_and(|it| it.starts_with(&wanted)), "{report:#}");

@@ -82,7 +82,10 @@ pub(crate) async fn pods_of_a_claim_share_a_node_where_it_is_asked_for(
     let both = space.pod(&mounting(&lab, "both", &["data", "logs"])).await?;
     ensure!(is_gated(&both, GATE), "{both:?}");
     let note = space.event("Pod/both", "SharedClaim").await?;
-    has(&note, &["claim data is in use by pod", &node, "claim logs is in use by pod logs", &other])?;
+    has(
+        &note,
+        &["claim data is in use by pod", &node, "claim logs is in use by pod logs", &other],
+    )?;
     let said = space.stowplan("check pod/both", "").await?;
     has(&said.out, &["one node with the pods that mount claim logs", "they are on one node"])?;
     space.kubectl("delete deployment web --wait=false").await?;

@@ -105,6 +105,8 @@ pub struct Installation {
     /// The words that a match condition of the webhook for pods has to name, so that the API server
     /// sends the system's pods.
     pub sent_by: &'static [&'static str],
+    /// The webhook for pods without keys of the system, in namespaces that ask for it.
+    pub webhook: Option<AskedFor>,
     /// The annotations of a pod that the system always changes, whatever the cluster has.
     pub trial: &'static [(&'static str, &'static str)],
     /// The ConfigMap with the settings of the project that the system works with.
@@ -115,5 +117,18 @@ pub struct Installation {
 
 impl Installation {
     /// Adds nothing.
-    pub(crate) const NONE: Self = Self { sent_by: &[], trial: &[], settings: None, check: None };
+    pub(crate) const NONE: Self =
+        Self { sent_by: &[], webhook: None, trial: &[], settings: None, check: None };
+}
+
+/// A webhook for the pods of the namespaces that ask for it.
+#[derive(Clone, Copy, Debug)]
+pub struct AskedFor {
+    pub name: &'static str,
+    /// The label of these namespaces, with the value `"true"`.
+    pub label: &'static str,
+    /// The names of its match conditions.
+    pub conditions: &'static [&'static str],
+    /// The consequence if there is no such webhook.
+    pub without: &'static str,
 }

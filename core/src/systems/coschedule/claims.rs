@@ -122,7 +122,10 @@ impl ClaimRequest<'_> {
         let Some(value) = self.claim.metadata.annotation(keys::ONE_NODE) else { return };
         let namespace = self.claim.namespace;
         if !matches!(value, "true" | "false") {
-            self.warn(keys::ONE_NODE, "has no effect with this value; write \"false\" to take the claim out");
+            self.warn(
+                keys::ONE_NODE,
+                "has no effect with this value; write \"false\" to take the claim out",
+            );
         } else if !one_node::is_on(namespace, self.view) {
             let text = format!(
                 "no effect: namespace {namespace} does not have the label {}: \"true\"",

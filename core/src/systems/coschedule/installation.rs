@@ -3,10 +3,19 @@
 use super::kinds::tekton::GROUP;
 use super::resources::PIPELINE_RUN;
 use crate::systems::CustomResourceDefinition;
-use crate::systems::check::installation::{ConfigMapName, Findings, Installation, Installed, Item};
+use crate::systems::check::installation::{
+    AskedFor, ConfigMapName, Findings, Installation, Installed, Item,
+};
+use crate::systems::coschedule::keys::ONE_NODE_CLAIMS;
 
 pub(super) const INSTALLATION: Installation = Installation {
     sent_by: &["'tekton.dev/'", "'TaskRun'"],
+    webhook: Some(AskedFor {
+        name: "one-node-claims.stowplan.dev",
+        label: ONE_NODE_CLAIMS,
+        conditions: &["mounts-a-claim", "has-no-known-key", "not-a-mirror-pod"],
+        without: "pods that mount the same claim do not share a node",
+    }),
     settings: Some(FLAGS),
     check: Some(check),
     ..Installation::NONE

@@ -297,7 +297,9 @@ fn selectors_and_conditions_are_compared_with_this_version() {
         }
         for name in ["b", "a"] {
             let added = json!({"name": name, "expression": "true"});
-            pods(facts).match_conditions.as_mut().unwrap().push(read(added));
+            for webhook in &mut facts.mutating.as_mut().unwrap()[0].webhooks[..2] {
+                webhook.match_conditions.as_mut().unwrap().push(read(added.clone()));
+            }
         }
     });
     found.compare("selectors_and_conditions_are_compared_with_this_version");

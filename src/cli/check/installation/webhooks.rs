@@ -7,7 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, ServiceRefere
 use serde_json::{Map, Value, json};
 
 use super::facts::{Facts, Known as _, Role};
-use stowplan_core::systems::check::installation::{Findings, Item};
+use stowplan_core::systems::check::installation::{AskedFor, Findings, Item};
 use stowplan_core::systems::check::words::{counted, some};
 use stowplan_core::systems::policy::Policy;
 use stowplan_core::systems::{self, DIAGNOSTICS, Diagnostics};
@@ -32,13 +32,6 @@ const PODS: Expected = Expected {
     conditions: &["has-a-known-key", "not-a-mirror-pod"],
     asked_by: None,
     without: "pods are not placed",
-};
-const PODS_WITH_CLAIMS: Expected = Expected {
-    name: "one-node-claims.stowplan.dev",
-    conditions: &["mounts-a-claim", "has-no-known-key", "not-a-mirror-pod"],
-    asked_by: Some("stowplan.dev/one-node-claims"),
-    without: "pods that mount the same claim do not share a node",
-    ..PODS
 };
 const CLAIMS: Expected = Expected {
     name: "claims.stowplan.dev",
@@ -76,12 +69,15 @@ pub(super) fn check(facts: &Facts, policy: &Policy) -> Vec<Item> {
     let mut findings = Findings::new("webhook-configurations");
     findings.known("MutatingWebhookConfigurations are not known", &facts.mutating);
     findings.known("ValidatingWebhookConfigurations are not known", &facts.validating);
-    for (expected, is_wanted) in [
+    let enabled = DIAGNOSTICS.iter().filter(|of| (of.system.enabled)(policy));
+    let asked_for = enabled.filter_map(|of| of.installation.webhook);
+    let asked_for = asked_for.map(|of| (Expected::asked_for(of), facts.mutating.is_ok()));
+    let expected = [
         (PODS, facts.mutating.is_ok()),
-        (PODS_WITH_CLAIMS, facts.mutating.is_ok() && policy.coschedule.enabled),
         (CLAIMS, facts.mutating.is_ok() && policy.coschedule.enabled),
         (OBJECTS, facts.validating.is_ok()),
-    ] {
+    ];
+    for (expected, is_wanted) in expected.into_iter().chain(asked_for) {
         let Expected { name, without, .. } = expected;
         let found: Vec<_> = facts.webhooks().filter(|(_, of)| of.name == name).collect();
         if found.is_empty() && is_wanted {
@@ -132,6 +128,11 @@ pub(super) fn check(facts: &Facts, policy: &Policy) -> Vec<Item> {
 }
 
 impl Expected {
+    /// The webhook for pods of namespaces that ask for it.
+    const fn asked_for(AskedFor { name, label, conditions, without }: AskedFor) -> Self {
+        Self { name, conditions, asked_by: Some(label), without, ..PODS }
+    }
+
     /// Describes the webhook as the chart writes it, as [`describe`] does. `null`: any value.
     fn describe(&self, namespace: Option<&str>, policy: &Policy) -> Value {
         let [operations, groups, versions, resources] = self.rule;

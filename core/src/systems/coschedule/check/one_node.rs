@@ -31,7 +31,9 @@ pub(super) fn check_pod(context: &Context<'_>, name: &Name) -> PodReport {
             true => "which no other pod mounts now".to_owned(),
             false => format!("now {}", users.join(", ")),
         };
-        report.asked.push(format!("one node with the pods that mount claim {}: {beside}", claim.name));
+        report
+            .asked
+            .push(format!("one node with the pods that mount claim {}: {beside}", claim.name));
     }
     // In a plan, the older pods come first.
     let older = pods.iter().take_while(|of| of.name != name);

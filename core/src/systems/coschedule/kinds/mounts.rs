@@ -121,8 +121,7 @@ impl TableRow for Mounted {
     }
 
     fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
-        let is_kept =
-            scope != Scope::Admission || label(&pod.metadata, ONE_NODE_CLAIMS).is_some();
+        let is_kept = scope != Scope::Admission || label(&pod.metadata, ONE_NODE_CLAIMS).is_some();
         let spec = pod.spec.as_ref().filter(|_| is_kept && !is_finished(pod))?;
         let mut names: Vec<String> = kubernetes::claims(spec).map(ToOwned::to_owned).collect();
         let own = pod.metadata.name.as_deref().unwrap_or_default();

@@ -5,16 +5,16 @@
 //! until all pods that mount its claims have a node, and it is the same one. Of several pods with such gates
 //! only one is released at a time, and the next one once that is bound.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::iter;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, json};
 
-use super::Why;
 use super::carry_out::PlanBuilder;
 use super::gate::require_node;
 use super::state::{PATIENCE, is_lost, is_open};
+use super::{Why, reason};
 use crate::placement::affinity::bound_to;
 use crate::systems::View;
 use crate::systems::coschedule::keys::{CLAIMS_GATE, MOUNTED, of_claim};
@@ -222,8 +222,10 @@ impl PlanBuilder<'_, '_> {
     /// Plans the changes of pods that share the node of their claims.
     pub(super) fn share_claims(&mut self) {
         let (view, now) = (self.view(), self.facts.now);
+        let pods = find_pods(view, self.facts.policy);
+        self.release_forgotten(&pods);
         let mut released = BTreeSet::new();
-        for pod in find_pods(view, self.facts.policy) {
+        for pod in pods {
             let ClaimPod { name, mounted } = pod;
             let uid = &mounted.identity.uid;
             let target = Target::new(POD, name, uid);
@@ -256,6 +258,29 @@ impl PlanBuilder<'_, '_> {
     }
 }
 
+impl PlanBuilder<'_, '_> {
+    /// Removes the gates of pods whose namespace no longer asks for one node, and of those that were opted out
+    /// since: they run anywhere.
+    fn release_forgotten(&mut self, asked: &[ClaimPod<'_>]) {
+        let asked: HashSet<&Name> =
+            asked.iter().filter(|pod| !pod.mounted.ignored).map(|pod| pod.name).collect();
+        let is_gated = |mounted: &Mounted| {
+            let waiting = mounted.waiting.as_ref();
+            waiting.is_some_and(|of| of.gate.is_some()) && !mounted.identity.deleting
+        };
+        let gated = self.view().mounted().filter(|(_, mounted)| is_gated(mounted));
+        let mut forgotten: Vec<_> = gated.filter(|(name, _)| !asked.contains(name)).collect();
+        forgotten.sort_unstable_by_key(|(name, _)| *name);
+        for (name, mounted) in forgotten {
+            let operations = release(ClaimPod { name, mounted }, None, Vec::new());
+            let target = Target::new(POD, name, &mounted.identity.uid);
+            let note = format!("namespace {} no longer asks for one node", name.namespace);
+            let event = Event { warning: false, reason: reason::GATE_LIFTED, note };
+            self.act(Action::new(target, Write::Patch(operations), vec![event]));
+        }
+    }
+}
+
 /// Returns the keys of the labels that a pod lacks.
 fn missing_labels(pod: ClaimPod<'_>, view: &View) -> Vec<String> {
     if pod.mounted.identity.deleting || pod.mounted.ignored {
@@ -272,7 +297,10 @@ fn label_operations(mounted: &Mounted, keys: Vec<String>) -> Vec<json_patch::Pat
             let labels: Map<_, _> = keys.into_iter().map(|key| (key, json!(MOUNTED))).collect();
             // Do not replace labels that were added since.
             let version = &*mounted.identity.resource_version;
-            vec![test(&["metadata", "resourceVersion"], version), add(&["metadata", "labels"], labels)]
+            vec![
+                test(&["metadata", "resourceVersion"], version),
+                add(&["metadata", "labels"], labels),
+            ]
         }
     }
 }

@@ -13,7 +13,6 @@ use super::desired::claims_on_one_node;
 use super::group_pod::GroupPod;
 use super::{Why, duration};
 use crate::systems::View;
-use crate::systems::coschedule::{family, one_node};
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
@@ -22,6 +21,7 @@ use crate::systems::coschedule::kinds::placeholder::{
 };
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::coschedule::{family, one_node};
 use crate::systems::fit;
 use crate::systems::policy::Policy;
 use crate::view::{Name, Resources};
