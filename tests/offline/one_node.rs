@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use stowplan_core::admission::Decision;
 use stowplan_core::simulation::{ALL, CONTROLLER, Event, Id, Pace, Simulation};
 use stowplan_core::systems::policy::Policy;
+use stowplan_core::systems::{self, View};
 use stowplan_core::view::Scope;
 
 use crate::pods::{decide_pod, patch_of, patched};
@@ -332,4 +334,59 @@ fn a_namespace_that_no_longer_asks_keeps_no_pod_behind_the_gate() {
     world.simulation.store.edit(&namespace).unwrap()["metadata"]["labels"] = json!({});
     world.settle();
     assert_eq!(gates(&world), 0);
+}
+
+/// The webhook does not know the name of a pod that the API server names.
+#[test]
+fn the_pod_of_an_ephemeral_volume_is_labelled_and_followed() {
+    let mut world = World::new();
+    let mut runner = world.pod(&[], false, false, 100);
+    let template = json!({"spec": {"accessModes": ["ReadWriteOnce"]}});
+    runner["spec"]["volumes"] =
+        json!([{"name": "work", "ephemeral": {"volumeClaimTemplate": template}}]);
+    let mut unnamed = runner.clone();
+    unnamed["metadata"] = json!({"generateName": "p", "namespace": NAMESPACE});
+    let view = world.simulation.view_of(world.webhook);
+    let decision = decide_pod(NAMESPACE, &unnamed, view, &world.simulation.policy).unwrap();
+    assert_eq!(patch_of(&decision).unwrap(), []);
+    world.create(runner);
+    world.settle();
+    let get = |world: &World, name: &str| {
+        world.simulation.store.get(&Id::new("Pod", NAMESPACE, name)).unwrap().clone()
+    };
+    let runner = get(&world, "p2");
+    assert_eq!(runner["metadata"]["labels"], json!({"claim.stowplan.dev/p2-work": "true"}));
+    world.create(json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "p2-work", "namespace": NAMESPACE}, "spec": {"accessModes": ["ReadWriteOnce"]},
+    }));
+    let mut job = world.pod(&[], false, false, 100);
+    let claim = json!({"claimName": "p2-work"});
+    job["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": claim}]);
+    world.admit(&job);
+    world.settle();
+    assert_eq!(get(&world, "p3")["spec"]["nodeName"], runner["spec"]["nodeName"]);
+}
+
+/// Nothing would remove the gate; with `controllerAbsent: wait`, a later controller does.
+#[test]
+fn a_pod_with_two_claims_is_not_held_while_no_controller_leads() {
+    let mut world = World::new();
+    let pod = world.pod(&[0, 1], false, false, 100);
+    let mut view = View::default();
+    for object in ["Namespace", "PersistentVolumeClaim"] {
+        for object in world.simulation.store.all(object) {
+            view.apply(systems::object(object.clone()).unwrap().unwrap());
+        }
+    }
+    view.set_controller_present(false);
+    let gates = |policy: &str| {
+        let policy = Policy::from_yaml(policy).unwrap();
+        let decision = decide_pod(NAMESPACE, &pod, &view, &policy).unwrap();
+        let admitted = patched(&pod, &patch_of(&decision).unwrap()).unwrap();
+        let Decision::Admit(admission) = decision else { panic!("{decision:?}") };
+        (admitted["spec"]["schedulingGates"].clone(), admission.warnings.len())
+    };
+    assert_eq!(gates("coschedule: {controllerAbsent: admit}"), (Value::Null, 1));
+    assert_eq!(gates("coschedule: {controllerAbsent: wait}"), (json!([{"name": GATE}]), 0));
 }

@@ -245,3 +245,36 @@ fn forged_owner_references_in_another_namespace_have_no_effect() {
         made.map(|action| (&*action.target.namespace, &*action.target.name)).collect();
     assert_eq!(made, [(NAMESPACE, &*own)]);
 }
+
+/// Asks for one node for the pods of each claim.
+fn ask_for_one_node(world: &mut World) {
+    let labels = json!({"metadata": {"labels": {keys::ONE_NODE_CLAIMS: "true"}}});
+    world.change("Namespace", NAMESPACE, labels);
+}
+
+/// Without the label of the namespace, pods of no group do not count: nothing would make them follow.
+#[test]
+fn a_group_goes_where_a_pod_of_no_group_mounts_its_claim_if_the_namespace_asks() {
+    for (asks, places) in [(false, "first:n1"), (true, "first:n2")] {
+        let mut world = World::new(&["n1", "n2"]);
+        if asks {
+            ask_for_one_node(&mut world);
+        }
+        world.claim("c").stranger("app", "n2", 100).mount("app", "c");
+        world.run("first", &["c"], &[]).reserve("first").settle(SOON).expect(places);
+    }
+}
+
+/// So that pods of no group follow the group, also between two of its tasks.
+#[test]
+fn the_pods_of_groups_and_their_placeholders_get_the_labels_of_their_claims() {
+    let mut world = World::new(&["n1", "n2"]);
+    ask_for_one_node(&mut world);
+    world.claim("c").run("first", &["c"], &[]).member("d", "first", 100).mount("d", "c");
+    world.settle(SOON);
+    let label = keys::of_claim("c");
+    for pod in ["d".to_owned(), world.placeholder_pod("first")] {
+        assert_eq!(world.get("Pod", &pod)["metadata"]["labels"][&label], "true", "{pod}");
+    }
+    world.expect_rest();
+}
