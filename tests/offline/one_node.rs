@@ -24,7 +24,7 @@ const GATE: &str = "stowplan.dev/one-node-claims";
 
 #[derive(Clone, Debug)]
 enum Happening {
-    /// A pod with these claims is created: by which of them, and by other traits.
+    /// A pod with these claims is created.
     Created {
         claims: Vec<usize>,
         is_free: bool,
@@ -315,7 +315,7 @@ fn a_pod_with_two_claims_waits_until_their_pods_are_on_one_node() {
     assert_eq!(node_of(&world, "p4"), Some(apart));
 }
 
-/// Its gate would hold a pod for ever where nobody decides about it any more.
+/// The gate would hold the pod for ever if no controller decided about it.
 #[test]
 fn a_namespace_that_no_longer_asks_keeps_no_pod_behind_the_gate() {
     let mut world = World::new();
@@ -368,7 +368,7 @@ fn the_pod_of_an_ephemeral_volume_is_labelled_and_followed() {
     assert_eq!(get(&world, "p3")["spec"]["nodeName"], runner["spec"]["nodeName"]);
 }
 
-/// Nothing would remove the gate; with `controllerAbsent: wait`, a later controller does.
+/// Without a controller nothing removes the gate; with `controllerAbsent: wait`, a later controller does.
 #[test]
 fn a_pod_with_two_claims_is_not_held_while_no_controller_leads() {
     let mut world = World::new();
@@ -389,4 +389,64 @@ fn a_pod_with_two_claims_is_not_held_while_no_controller_leads() {
     };
     assert_eq!(gates("coschedule: {controllerAbsent: admit}"), (Value::Null, 1));
     assert_eq!(gates("coschedule: {controllerAbsent: wait}"), (json!([{"name": GATE}]), 0));
+}
+
+/// Otherwise the pod would wait for its node for ever, and all later pods of its claims for the pod.
+#[test]
+fn a_released_pod_does_not_wait_for_a_node_that_its_claims_have_left() {
+    let mut world = World::new();
+    let mut pod = world.pod(&[0], true, true, 100);
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]);
+    pod["metadata"]["ownerReferences"] = owner;
+    // More than the node of claim `a` has left.
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("3950m");
+    let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap().to_owned();
+    world.admit(&pod);
+    world.settle();
+    let id = Id::new("Pod", NAMESPACE, &name(&pod));
+    let terms = |world: &World| {
+        let pod = world.simulation.store.get(&id).unwrap();
+        pod["spec"]["affinity"]["nodeAffinity"].to_string()
+    };
+    assert!(terms(&world).contains("n1"), "{}", terms(&world));
+    // A pod of its claim waits behind the gate meanwhile.
+    let later = world.pod(&[0], false, false, 100);
+    world.admit(&later);
+    let later = Id::new("Pod", NAMESPACE, &name(&later));
+    let is_gated = |world: &World| {
+        let pod = world.simulation.store.get(&later).unwrap();
+        pod["spec"]["schedulingGates"].as_array().is_some_and(|of| !of.is_empty())
+    };
+    assert!(is_gated(&world));
+    world.simulation.store.delete(&Id::new("Pod", NAMESPACE, "p1"));
+    world.simulation.store.remove(&Id::new("Pod", NAMESPACE, "p1"));
+    world.happen(&Happening::Cordoned(1, true));
+    world.settle();
+    let events: Vec<_> = world.simulation.events.iter().map(|(_, event)| event.reason).collect();
+    let is_deleted = world
+        .simulation
+        .store
+        .get(&id)
+        .is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null());
+    assert!(is_deleted && events.contains(&"Recreated"), "{events:?}");
+    assert!(!is_gated(&world), "{events:?}");
+}
+
+/// The volume stays attached, and the scheduler counts the pod: a wake-up would not help.
+#[test]
+fn a_pod_that_is_deleted_on_a_lost_node_is_reported_and_no_pod_is_woken() {
+    let mut world = World::new();
+    let next = world.pod(&[0], false, false, 100);
+    world.simulation.store.delete(&Id::new("Pod", NAMESPACE, "p1"));
+    let lost = Id::new("Node", "", "n1");
+    let mut node = world.simulation.store.edit(&lost).unwrap();
+    node["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+    node["spec"]["taints"] =
+        json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]);
+    drop(node);
+    world.admit(&next);
+    world.settle();
+    let events: Vec<_> = world.simulation.events.iter().map(|(_, event)| event.reason).collect();
+    assert_eq!(events, ["SharedClaim"], "{:?}", world.simulation.events);
+    assert!(world.simulation.events[0].1.note.contains("out-of-service"));
 }

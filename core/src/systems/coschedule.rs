@@ -56,7 +56,7 @@ pub(crate) const SYSTEM: System = System {
         Gate {
             name: keys::CLAIMS_GATE,
             until: "the pods that mount its claims are on one node",
-            remedy: |_| "see its claims, below; stowplan's controller lifts the gate".to_owned(),
+            remedy: |_| "see its claims, below; stowplan's controller removes the gate".to_owned(),
         },
     ],
     request: member::request,

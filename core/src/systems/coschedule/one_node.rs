@@ -1,15 +1,17 @@
-//! Pods that mount the same claim share a node, in a namespace that asks for it, if only one node can mount
-//! the claim at a time.
+//! Pods that mount the same claim share a node, in a namespace with the label, if one node at a time can mount
+//! the claim.
 //!
-//! A pod gets a label for each such claim, and pod affinity to the pods with the label of its claim. Its own
-//! label matches that term, so the first pod runs wherever its volumes can be mounted, later ones run beside
-//! it, and once all have ended the next one is free again.
+//! A pod gets a label for each such claim, and pod affinity to the pods with the label of its claim. The pod's
+//! own label matches that term, so the first pod runs wherever its volumes can be mounted, later ones run
+//! beside it, and once all have ended, the next pod is as free as the first.
 //!
 //! A term selects by one label. So a pod with several claims, or with pod affinity of its own, waits behind a
 //! gate until the pods that mount its claims are on one node; the controller then removes the gate, and
 //! requires that node where no term does. Until the pod is bound, new pods of its claims wait, too. The
-//! controller also labels pods that have no labels yet, because
-//! they ran before the namespace asked, or the webhook did not see them.
+//! controller also labels pods that have no labels yet, because they ran before the namespace had its label,
+//! or the webhook did not see them.
+
+use std::collections::BTreeMap;
 
 use super::keys::{self, ONE_NODE, ONE_NODE_CLAIMS};
 use super::member::PodRequest;
@@ -20,10 +22,10 @@ use crate::placement::intent::{
 };
 use crate::placement::merge::takes_pod_term;
 use crate::placement::reason::shorten;
-use crate::systems::View;
 use crate::systems::coschedule::NAME;
 use crate::systems::coschedule::policy::ControllerAbsent;
 use crate::systems::vocabulary::find_system;
+use crate::systems::{self, SYSTEMS, System, View};
 use crate::view::{Key, Name};
 use crate::wire::{Text, TextMap};
 
@@ -66,7 +68,15 @@ impl PodRequest<'_> {
         if !is_on(pod.namespace, view) {
             return;
         }
-        let mut claims: Vec<&str> = pod.claims.iter().map(|of| of.claim.as_str()).collect();
+        // A placeholder may make other claims in place of those of the pod.
+        let replaced = self.outcome.intents.iter().filter_map(|intent| match &intent.change {
+            Change::ClaimName { from, to } => Some((from.clone(), to.clone())),
+            _ => None,
+        });
+        let replaced: BTreeMap<String, String> = replaced.collect();
+        let mounted = pod.claims.iter().map(|of| of.claim.as_str());
+        let mut claims: Vec<&str> =
+            mounted.map(|claim| replaced.get(claim).map_or(claim, String::as_str)).collect();
         claims.sort_unstable();
         claims.dedup();
         claims.retain(|claim| {
@@ -89,7 +99,7 @@ impl PodRequest<'_> {
         };
         let why = format!("{RECORDED}: {}", shorten(&claims.join(", "), 160));
         if pod.is_controlled_by("DaemonSet") {
-            let text = "no effect: the pod belongs to a DaemonSet, which gives each node one pod";
+            let text = "no effect: the pod belongs to a DaemonSet, which gives each node one pod; if several nodes can mount the volume, annotate the claim stowplan.dev/one-node: \"false\"";
             return self.warn(ONE_NODE_CLAIMS, text);
         }
         self.label(claims.iter().copied().chain(made.iter().map(String::as_str)), &why);
@@ -107,17 +117,22 @@ impl PodRequest<'_> {
             let mut pods = view.mounting(&Name::new(pod.namespace, claim));
             pods.any(|(_, mounted)| mounted.is_on_its_way())
         };
-        if claims.len() > 1 || !takes_term || claims.iter().any(is_behind) {
+        // A pod that others hold back is placed when they release it.
+        let is_held =
+            pod.gates.iter().flatten().any(|gate| systems::gate(gate.name.as_str()).is_none());
+        if claims.len() > 1 || !takes_term || is_held || claims.iter().any(is_behind) {
             let waits = view.controller_present()
                 || self.policy.coschedule.controller_absent == ControllerAbsent::Wait;
             if waits {
-                let (key, value) = (ONE_NODE_CLAIMS.to_owned(), "true".to_owned());
-                self.add_change(ONE_NODE_CLAIMS, &why, Change::Label { key, value });
+                if pod.label(ONE_NODE_CLAIMS).is_none() {
+                    let (key, value) = (ONE_NODE_CLAIMS.to_owned(), "true".to_owned());
+                    self.add_change(ONE_NODE_CLAIMS, &why, Change::Label { key, value });
+                }
                 self.add_change(ONE_NODE_CLAIMS, &why, Change::Gate(keys::CLAIMS_GATE));
                 held.push_str(", gated");
             } else {
                 let text = match takes_term {
-                    true => format!("no controller leads: the pod follows those of claim {first} alone"),
+                    true => format!("no controller leads: the pod follows only the pods of claim {first}"),
                     false => "no controller leads, and the pod has pod affinity of its own: it does not follow the pods of its claims".to_owned(),
                 };
                 self.warn(ONE_NODE_CLAIMS, &text);
@@ -126,10 +141,15 @@ impl PodRequest<'_> {
         self.outcome.holds.push(held);
     }
 
-    /// Returns true if the pod has a key of another system, which may give it pod affinity.
+    /// Returns true if another system decides about the pod, too: it may give it pod affinity.
     fn is_of_other_systems(&self) -> bool {
-        let mut keys = self.pod.metadata.annotations.iter().flat_map(TextMap::iter);
+        let (pod, view) = (self.pod, self.view);
+        let mut keys = pod.metadata.annotations.iter().flat_map(TextMap::iter);
+        let is_concerned = |system: &System| {
+            system.concerns.is_some_and(|concerns| concerns(pod.namespace, pod.metadata, view))
+        };
         keys.any(|(key, _)| find_system(key).is_some_and(|system| system.name != NAME))
+            || SYSTEMS.iter().filter(|system| system.name != NAME).any(is_concerned)
     }
 
     fn label<'c>(&mut self, claims: impl Iterator<Item = &'c str>, why: &str) {

@@ -28,12 +28,12 @@ pub(super) fn check_pod(context: &Context<'_>, name: &Name) -> PodReport {
             })
             .collect();
         let beside = match users.is_empty() {
-            true => "which no other pod mounts now".to_owned(),
+            true => "no other pod mounts it now".to_owned(),
             false => format!("now {}", users.join(", ")),
         };
         report
             .asked
-            .push(format!("one node with the pods that mount claim {}: {beside}", claim.name));
+            .push(format!("one node with the pods that mount claim {}; {beside}", claim.name));
     }
     // In a plan, the older pods come first.
     let older = pods.iter().take_while(|of| of.name != name);
@@ -45,21 +45,24 @@ pub(super) fn check_pod(context: &Context<'_>, name: &Name) -> PodReport {
     }
     let pending = &mut report.pending;
     match pod.fate(view, *now, &released) {
-        Fate::Released(None) => pending.decided.push("the controller lifts its gate".to_owned()),
+        Fate::Released(None) => pending.decided.push("the controller removes its gate".to_owned()),
         Fate::Released(Some(node)) => pending
             .decided
-            .push(format!("the controller lifts its gate and binds it to node {node}")),
+            .push(format!("the controller removes its gate and requires node {node}")),
         Fate::Waits(why @ Why::Unschedulable(_)) => pending.report(
             why.to_string(),
             "make room on that node, or end the pod that uses the claim; for a Deployment, the strategy Recreate",
         ),
         Fate::Waits(why) => pending.report(
             why.to_string(),
-            "wait until that pod has a node, or has ended, or delete it",
+            "wait until the pods named here have nodes, or have ended; or delete one of them",
         ),
+        Fate::Recreated(why) => {
+            pending.decided.push(format!("{why}: the controller deletes the pod, and its owner creates it again"));
+        }
         Fate::Woken(due) if due <= *now => pending
             .decided
-            .push("the controller lets the scheduler look at it again".to_owned()),
+            .push("the controller wakes the scheduler for it".to_owned()),
         Fate::Woken(_) | Fate::Left => {}
     }
     report

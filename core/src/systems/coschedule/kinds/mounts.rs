@@ -5,9 +5,10 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, PodAffinityTerm, Toleration};
 
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
-    self, AboveNodeTerms, affinity, gates, label, node_name, required_node_terms,
-    required_pod_terms, workload,
+    self, AboveNodeTerms, affinity, controller, gates, is_created_again, label, node_name,
+    required_node_terms, required_pod_terms, workload,
 };
+use crate::systems;
 use crate::systems::coschedule::keys::{CLAIMS_GATE, ONE_NODE_CLAIMS, of_claim};
 use crate::systems::exclusion::{IGNORE, is_opted_out};
 use crate::systems::wake::woken;
@@ -31,6 +32,10 @@ pub(crate) struct Mounted {
     pub ignored: bool,
     /// True if it has waited, or waits, behind [`CLAIMS_GATE`], by its label.
     pub has_waited: bool,
+    /// True if it is of a DaemonSet, which gives each node one pod: such a pod is left alone.
+    pub of_daemon_set: bool,
+    /// True if a controller of Kubernetes creates it again if it is deleted.
+    pub created_again: bool,
     /// The Deployment that it belongs to.
     pub deployment: Option<Box<str>>,
     /// Set while it has no node.
@@ -52,8 +57,10 @@ pub(crate) struct MountedClaim {
 pub(crate) struct Waiting {
     /// The index of [`CLAIMS_GATE`] among its scheduling gates.
     pub gate: Option<usize>,
-    /// The number of its scheduling gates.
-    pub gates: usize,
+    /// True if it has a scheduling gate.
+    pub is_gated: bool,
+    /// True if it has a scheduling gate that is not stowplan's.
+    pub has_foreign_gate: bool,
     /// The object below which a patch gives it its first required node term.
     pub above_terms: AboveNodeTerms,
     /// The terms of its required node affinity.
@@ -66,11 +73,18 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
+    /// Returns true if [`CLAIMS_GATE`] or a gate of others keeps it from the scheduler.
+    #[must_use]
+    pub(crate) fn is_held(&self) -> bool {
+        self.gate.is_some() || self.has_foreign_gate
+    }
+
     fn read(pod: &core::Pod) -> Self {
         let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone());
         Self {
             gate: gates(pod).position(|gate| gate == CLAIMS_GATE),
-            gates: gates(pod).count(),
+            is_gated: gates(pod).next().is_some(),
+            has_foreign_gate: gates(pod).any(|gate| systems::gate(gate).is_none()),
             above_terms: AboveNodeTerms::from(pod),
             terms: required_node_terms(affinity(pod)).unwrap_or_default().into(),
             tolerations: tolerations.unwrap_or_default().into(),
@@ -100,7 +114,7 @@ impl Mounted {
     /// Returns true if its gate is removed and it has no node yet: later pods of its claims wait for it.
     #[must_use]
     pub(crate) fn is_on_its_way(&self) -> bool {
-        self.has_waited && self.waiting.as_ref().is_some_and(|of| of.gates == 0)
+        self.has_waited && self.waiting.as_ref().is_some_and(|of| !of.is_held())
     }
 }
 
@@ -141,6 +155,8 @@ impl TableRow for Mounted {
             has_labels: pod.metadata.labels.as_ref().is_some_and(|labels| !labels.is_empty()),
             ignored: is_opted_out(label(&pod.metadata, IGNORE)),
             has_waited: label(&pod.metadata, ONE_NODE_CLAIMS).is_some(),
+            of_daemon_set: controller(&pod.metadata).is_some_and(|of| of.kind == "DaemonSet"),
+            created_again: is_created_again(&pod.metadata),
             deployment: deployment.map(|(_, name)| name.into()),
             waiting: node.is_none().then(|| Box::new(Waiting::read(pod))),
         })

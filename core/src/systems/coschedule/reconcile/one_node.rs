@@ -1,5 +1,5 @@
-//! Labels the pods that mount claims which one node mounts, removes the gates of those that must wait for the
-//! others, and wakes those that the last other pod has left.
+//! Labels the pods that mount claims of one node, removes the gates of those that waited for others, and wakes
+//! those whose other pods have all ended.
 //!
 //! The scheduler compares labels of bound pods. So a pod that must be where two other pods are keeps its gate
 //! until all pods that mount its claims have a node, and it is the same one. Of several pods with such gates
@@ -28,7 +28,7 @@ use crate::systems::wake;
 use crate::view::Name;
 use crate::view::resource::POD;
 
-/// In the scheduler's message about a pod whose required pod affinity no node meets.
+/// The part of the scheduler's message about a pod whose required pod affinity no node meets.
 const NOT_BESIDE: &str = "pod affinity rules";
 
 /// A pod that mounts claims in a namespace that asks for one node.
@@ -45,27 +45,22 @@ pub(crate) enum Fate {
     Released(Option<Box<str>>),
     /// It waits for this reason.
     Waits(Why),
-    /// The scheduler should try it again at this time: no pod mounts its claims any more.
+    /// At this time the scheduler should try it again, or its state is looked at again.
     Woken(Timestamp),
+    /// It is deleted, so that its controller creates it again, because it requires a closed node that the pods
+    /// of its claims have left.
+    Recreated(String),
     /// Nothing: the scheduler places it, or gates of others hold it.
     Left,
 }
 
-/// The pods that mount one of a pod's claims that one node mounts, besides itself.
-struct Others<'v> {
-    /// By node, one pod that is bound to it, and the claim.
-    places: BTreeMap<&'v str, (ClaimPod<'v>, &'v str)>,
-    /// One pod that the scheduler may bind to any node, and the claim.
-    unbound: Option<(ClaimPod<'v>, &'v str)>,
-}
-
 /// Returns the pods that mount claims in the namespaces that ask for one node, the oldest first.
 pub(crate) fn find_pods<'v>(view: &'v View, policy: &Policy) -> Vec<ClaimPod<'v>> {
-    let is_asked = |namespace: &&str| {
+    let has_label = |namespace: &&str| {
         one_node::is_on(namespace, view)
             && Exclusion::of_namespace(namespace, view, policy).is_none()
     };
-    let namespaces: BTreeSet<&str> = view.namespaces().filter(is_asked).collect();
+    let namespaces: BTreeSet<&str> = view.namespaces().filter(has_label).collect();
     if namespaces.is_empty() || !policy.coschedule.enabled {
         return Vec::new();
     }
@@ -87,58 +82,71 @@ impl<'v> ClaimPod<'v> {
     /// Returns its fate while it has no node; `released` are pods whose gates are removed in the same moment.
     pub(crate) fn fate(self, view: &'v View, now: Timestamp, released: &BTreeSet<&Name>) -> Fate {
         let Some(waiting) = self.mounted.waiting.as_deref() else { return Fate::Left };
-        if self.mounted.identity.deleting || self.mounted.ignored {
+        if self.mounted.identity.deleting || self.is_left_alone() || waiting.has_foreign_gate {
             return Fate::Left;
         }
-        match (waiting.gate, waiting.gates) {
-            (Some(_), 1) => match self.node_to_join(waiting, view, released) {
+        match waiting.gate {
+            Some(_) => match self.node_to_join(waiting, view, released) {
                 Ok(node) => Fate::Released(node),
-                Err(why) => Fate::Waits(why),
+                Err(note) => Fate::Waits(Why::SharedClaim(note)),
             },
-            (None, 0) => self.fate_at_scheduler(waiting, view, now),
-            _ => Fate::Left,
+            None if waiting.is_gated => Fate::Left,
+            None => self.fate_at_scheduler(waiting, view, now),
         }
     }
 
+    /// Returns true if stowplan does not change it.
+    fn is_left_alone(self) -> bool {
+        self.mounted.ignored || self.mounted.of_daemon_set
+    }
+
     /// Returns the node that it must require when its gate is removed now.
+    ///
+    /// # Errors
+    /// The reason why the gate stays.
     fn node_to_join(
         self,
         waiting: &Waiting,
         view: &'v View,
         released: &BTreeSet<&Name>,
-    ) -> Result<Option<Box<str>>, Why> {
-        let Others { places, unbound } = self.others(view, released);
-        let wait = |note: String| Err(Why::SharedClaim(note));
-        if let Some((pod, claim)) = unbound {
-            return wait(format!(
-                "claim {claim} is also mounted by pod {}, which has no node yet",
-                pod.name.name
+    ) -> Result<Option<Box<str>>, String> {
+        if let Some((pod, claim)) = self.find_unbound(view, released) {
+            let pod = &pod.name.name;
+            return Err(format!(
+                "claim {claim} is also mounted by pod {pod}, which has no node yet"
             ));
         }
+        if let Some(lost) = self.find_lost(view) {
+            return Err(lost);
+        }
+        let nodes = self.nodes(view);
         let used = |(node, (pod, claim)): (&&str, &(ClaimPod<'_>, &str))| {
             format!("claim {claim} is in use by pod {} on node {node}", pod.name.name)
         };
-        let mut all = places.iter();
+        let mut all = nodes.iter();
         match (all.next(), all.next()) {
             (None, _) => Ok(None),
-            (Some(one), Some(other)) => wait(format!(
+            (Some(one), Some(other)) => Err(format!(
                 "{}, and {}: the pod starts when they are on one node, or one of them has ended",
                 used(one),
                 used(other)
             )),
-            (Some(one), None) if !is_open(one.0, &waiting.tolerations, view) => wait(format!(
-                "{}, which takes no new pods: the pod starts when that one has ended",
-                used(one)
+            (Some(one), None) if !is_open(one.0, &waiting.tolerations, view) => Err(format!(
+                "{}, which takes no new pods: this pod starts when that one has ended{}",
+                used(one),
+                self.remedy_for_update(one.1.0)
             )),
             (Some((node, _)), None) => {
                 // Its term holds as long as one pod mounts the claim that it follows.
                 let followed = self.claims(view).find(|claim| claim.is_followed);
                 let mounts_it = |pod: ClaimPod<'_>| {
                     let mut claims = pod.mounted.claims.iter();
-                    claims.any(|of| followed.is_some_and(|followed| of.name == followed.name))
+                    claims.any(|of| {
+                        of.is_labelled && followed.is_some_and(|followed| of.name == followed.name)
+                    })
                 };
                 let mut users = self.claims(view).flat_map(|claim| self.users(claim, view));
-                let is_tied = users.all(|pod| pod.place().is_none() || mounts_it(pod));
+                let is_tied = users.all(|pod| pod.node().is_none() || mounts_it(pod));
                 Ok((!is_tied).then(|| (*node).into()))
             }
         }
@@ -147,49 +155,66 @@ impl<'v> ClaimPod<'v> {
     /// Returns its fate if the scheduler finds no node for it.
     fn fate_at_scheduler(self, waiting: &Waiting, view: &'v View, now: Timestamp) -> Fate {
         let Some(unschedulable) = &waiting.unschedulable else { return Fate::Left };
-        let Others { places, .. } = self.others(view, &BTreeSet::new());
-        let since = unschedulable.since;
-        let Some((node, (pod, claim))) = places.first_key_value() else {
-            // The scheduler tries it again by itself if it lacks anything else.
-            let due = unschedulable.message.contains(NOT_BESIDE);
-            let due = due.then(|| wake::due(since, waiting.woken, PATIENCE)).flatten();
-            return due.map_or(Fate::Left, Fate::Woken);
-        };
-        let is_tied = self.claims(view).any(|claim| claim.is_followed)
-            || bound_to(&waiting.terms) == Some(node);
-        if !is_tied {
+        let is_following = self.claims(view).any(|claim| claim.is_followed);
+        let required = bound_to(&waiting.terms).filter(|_| self.mounted.has_waited);
+        if !is_following && !self.mounted.has_waited {
             return Fate::Left;
         }
+        let since = unschedulable.since;
         match since.checked_add(PATIENCE) {
             Ok(due) if due > now => return Fate::Woken(due),
             _ => {}
         }
+        if let Some(lost) = self.find_lost(view) {
+            return Fate::Waits(Why::SharedClaim(lost));
+        }
+        let nodes = self.nodes(view);
+        let Some((node, (pod, claim))) = nodes.first_key_value() else {
+            // The scheduler tries it again by itself if it lacks anything else.
+            let is_forgotten = unschedulable.message.contains(NOT_BESIDE);
+            let due = is_forgotten.then(|| wake::due(since, waiting.woken, PATIENCE)).flatten();
+            let is_closed = |node: &&str| !is_open(node, &waiting.tolerations, view);
+            return match (required.filter(is_closed), due) {
+                (Some(node), _) if self.mounted.created_again => Fate::Recreated(format!(
+                    "it requires node {node}, which takes no new pods, and the pods of its claims have left it"
+                )),
+                (Some(node), _) => Fate::Waits(Why::Unschedulable(format!(
+                    "it requires node {node}, which takes no new pods, and the pods of its claims have left it: delete the pod and create it again"
+                ))),
+                (None, Some(due)) if self.mounted.has_labels => Fate::Woken(due),
+                (None, _) => Fate::Left,
+            };
+        };
+        if !is_following && required != Some(node) {
+            return Fate::Left;
+        }
         let is_open = is_open(node, &waiting.tolerations, view);
         let closed = if is_open { "" } else { ", which takes no new pods" };
+        Fate::Waits(Why::Unschedulable(format!(
+            "claim {claim} is in use by pod {} on node {node}{closed}, so this pod must run there{}; the scheduler says: {}",
+            pod.name.name,
+            self.remedy_for_update(*pod),
+            unschedulable.message
+        )))
+    }
+
+    /// The remedy if it replaces another pod of its Deployment, as the end of a sentence.
+    fn remedy_for_update(self, other: ClaimPod<'_>) -> String {
         let own = self.mounted.deployment.as_deref();
-        let remedy = match own.filter(|_| own == pod.mounted.deployment.as_deref()) {
+        match own.filter(|_| own == other.mounted.deployment.as_deref()) {
             Some(deployment) => format!(
                 "; both are of Deployment {deployment}: with the strategy Recreate its old pod ends first"
             ),
             None => String::new(),
-        };
-        Fate::Waits(Why::Unschedulable(format!(
-            "claim {claim} is in use by pod {} on node {node}{closed}, so this pod must run there{remedy}; the scheduler says: {}",
-            pod.name.name, unschedulable.message
-        )))
+        }
     }
 
-    /// Returns the node that it is bound to, unless it is being deleted on a node that is NotReady or gone: it
-    /// may never end.
-    fn place(self) -> Option<&'v str> {
+    /// Returns the node that it is bound to.
+    fn node(self) -> Option<&'v str> {
         self.mounted.node.as_deref()
     }
 
-    fn is_lost(self, view: &View) -> bool {
-        self.mounted.identity.deleting && self.place().is_some_and(|node| is_lost(node, view))
-    }
-
-    /// Returns the other pods that mount a claim.
+    /// Returns the other pods that mount a claim, without those of DaemonSets.
     pub(crate) fn users(
         self,
         claim: &MountedClaim,
@@ -197,24 +222,52 @@ impl<'v> ClaimPod<'v> {
     ) -> impl Iterator<Item = ClaimPod<'v>> {
         let claim = Name::new(&self.name.namespace, &claim.name);
         let users = view.mounting(&claim).map(|(name, mounted)| ClaimPod { name, mounted });
-        users.filter(move |of| of.name != self.name && !of.is_lost(view))
+        users.filter(move |of| of.name != self.name && !of.mounted.of_daemon_set)
     }
 
-    fn others(self, view: &'v View, released: &BTreeSet<&Name>) -> Others<'v> {
-        let mut others = Others { places: BTreeMap::new(), unbound: None };
-        for claim in self.claims(view) {
-            for pod in self.users(claim, view) {
-                let is_gated = pod.mounted.waiting.as_ref().is_some_and(|of| of.gates > 0);
-                match pod.place() {
-                    Some(node) => _ = others.places.entry(node).or_insert((pod, &*claim.name)),
-                    None if pod.mounted.identity.deleting => {}
-                    // It follows this one once it is released.
-                    None if is_gated && !released.contains(pod.name) => {}
-                    None => _ = others.unbound.get_or_insert((pod, &*claim.name)),
-                }
+    fn users_of_all(self, view: &'v View) -> impl Iterator<Item = (ClaimPod<'v>, &'v str)> {
+        let claims = self.claims(view);
+        claims.flat_map(move |claim| self.users(claim, view).map(|pod| (pod, &*claim.name)))
+    }
+
+    /// Returns the nodes of the other pods that mount its claims, each with one pod and its claim.
+    fn nodes(self, view: &'v View) -> BTreeMap<&'v str, (Self, &'v str)> {
+        let mut nodes = BTreeMap::new();
+        for (pod, claim) in self.users_of_all(view) {
+            if let Some(node) = pod.node() {
+                nodes.entry(node).or_insert((pod, claim));
             }
         }
-        others
+        nodes
+    }
+
+    /// Finds another pod that mounts one of its claims, and that the scheduler may bind to any node.
+    fn find_unbound(self, view: &'v View, released: &BTreeSet<&Name>) -> Option<(Self, &'v str)> {
+        self.users_of_all(view).find(|(pod, _)| {
+            let waiting = pod.mounted.waiting.as_ref();
+            // A pod that is held follows this one, or waits for it.
+            let is_free = |of: &Waiting| !of.is_held() || released.contains(pod.name);
+            waiting.is_some_and(|of| is_free(of)) && !pod.mounted.identity.deleting
+        })
+    }
+
+    /// Describes another pod of its claims that is being deleted on a node that is NotReady or gone: the
+    /// scheduler counts it, and its volumes stay attached, until the node is back or somebody removes it.
+    fn find_lost(self, view: &View) -> Option<String> {
+        let is_lost = |pod: ClaimPod<'_>| {
+            pod.mounted.identity.deleting && pod.node().is_some_and(|node| is_lost(node, view))
+        };
+        let (pod, claim) = self.users_of_all(view).find(|(pod, _)| is_lost(*pod))?;
+        let (node, Name { namespace, name }) = (pod.node()?, pod.name);
+        let used = format!("claim {claim} is in use by pod {name}, which is being deleted");
+        Some(match view.node(node) {
+            Some(_) => format!(
+                "{used} on node {node}, and the node is NotReady: once you know that the machine is off, kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+            ),
+            None => format!(
+                "{used} on node {node}, which no longer exists: kubectl delete pod {name} -n {namespace} --force"
+            ),
+        })
     }
 }
 
@@ -241,6 +294,17 @@ impl PlanBuilder<'_, '_> {
                     let event =
                         Event { warning: true, reason: why.reason(), note: why.to_string() };
                     self.report(target.clone(), event);
+                }
+                Fate::Recreated(why) => {
+                    let version = Some(mounted.identity.resource_version.clone());
+                    let note = format!("{why}; deleted, so that its owner creates it again");
+                    let event = Event { warning: false, reason: reason::RECREATED, note };
+                    self.act(Action::new(
+                        target,
+                        Write::Delete { grace: None, version },
+                        vec![event],
+                    ));
+                    continue;
                 }
                 Fate::Woken(due) if due > now => self.recheck_by(due),
                 Fate::Woken(_) => {
@@ -274,7 +338,7 @@ impl PlanBuilder<'_, '_> {
         for (name, mounted) in forgotten {
             let operations = release(ClaimPod { name, mounted }, None, Vec::new());
             let target = Target::new(POD, name, &mounted.identity.uid);
-            let note = format!("namespace {} no longer asks for one node", name.namespace);
+            let note = "its namespace no longer has the label stowplan.dev/one-node-claims, or the pod or the policy opts out".to_owned();
             let event = Event { warning: false, reason: reason::GATE_LIFTED, note };
             self.act(Action::new(target, Write::Patch(operations), vec![event]));
         }
@@ -283,7 +347,7 @@ impl PlanBuilder<'_, '_> {
 
 /// Returns the keys of the labels that a pod lacks.
 fn missing_labels(pod: ClaimPod<'_>, view: &View) -> Vec<String> {
-    if pod.mounted.identity.deleting || pod.mounted.ignored {
+    if pod.mounted.identity.deleting || pod.is_left_alone() {
         return Vec::new();
     }
     let missing = pod.claims(view).filter(|claim| !claim.is_labelled);

@@ -162,6 +162,12 @@ impl<'v> Facts<'v> {
         }
         // Pods of no group, where the namespace has them share the nodes of their claims.
         for (pod, node, claim) in self.plain_users(desired) {
+            let Some(node) = node else {
+                let pod = &pod.name;
+                return wait(format!(
+                    "claim {claim} is also mounted by pod {pod}, which has no node yet"
+                ));
+            };
             let used = format!("claim {claim} is in use by pod {} on node {node}", pod.name);
             if is_isolated {
                 return wait(format!(
@@ -180,12 +186,12 @@ impl<'v> Facts<'v> {
         }
     }
 
-    /// The bound pods of no group that mount a claim of a placeholder, where their namespace has such pods share
-    /// a node.
+    /// The pods of no group that mount a claim of a placeholder, where their namespace has such pods share a node:
+    /// those that are bound, and those that are on their way to a node.
     fn plain_users<'s>(
         &self,
         desired: &'s Desired<'_>,
-    ) -> impl Iterator<Item = (&'v Name, &'v str, &'s str)> + use<'s, 'v> {
+    ) -> impl Iterator<Item = (&'v Name, Option<&'v str>, &'s str)> + use<'s, 'v> {
         let (view, namespace) = (self.view, &desired.name.namespace);
         let claims = desired.claims.iter().copied();
         let claims = claims.filter(move |claim| {
@@ -199,9 +205,11 @@ impl<'v> Facts<'v> {
                     && !view.is_placeholder_pod(pod)
             });
             pods.filter_map(move |(pod, mounted)| {
-                let node = mounted.node.as_deref()?;
-                let may_never_end = mounted.identity.deleting && is_lost(node, view);
-                (!may_never_end).then_some((pod, node, claim))
+                let node = mounted.node.as_deref();
+                let is_lost = node.is_some_and(|node| is_lost(node, view));
+                let may_never_end = mounted.identity.deleting && (node.is_none() || is_lost);
+                let counts = node.is_some() || mounted.is_on_its_way();
+                (counts && !mounted.of_daemon_set && !may_never_end).then_some((pod, node, claim))
             })
         })
     }
