@@ -1,4 +1,4 @@
-//! What an admission costs, as ratios within one run: instructions a request against servers that
+//! Measures an admission, as ratios within one run: instructions a request against servers that
 //! do less or do it in the customary way, growth with pod and cluster, and memory.
 //!
 //! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure
@@ -27,7 +27,7 @@ use common::{answers, callgrind, objects, player, process, server, table};
 enum Extent {
     /// Enough to see that the harness works and where the figures roughly are.
     Quick,
-    /// What `docs/performance.md` shows.
+    /// The extent that `docs/performance.md` shows.
     Standard,
     /// 100 and 1,100 requests for every size, and a minute's rest after the burst.
     Full,

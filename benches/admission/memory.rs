@@ -1,4 +1,4 @@
-//! What is held: bytes a cached object, and the real binary's memory before, in and after a burst.
+//! Measures memory: bytes a cached object, and the real binary's before, in and after a burst.
 
 use std::collections::HashSet;
 use std::process::Command;

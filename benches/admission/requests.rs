@@ -1,4 +1,4 @@
-//! What one request costs, end to end: TLS, HTTP, reading, deciding, answering.
+//! Measures one request, end to end: TLS, HTTP, reading, deciding, answering.
 
 use std::collections::HashMap;
 

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// What stands for the uid of a review in an answer to any review.
+/// The text in place of the uid of a review in an answer to any review.
 pub(crate) const UID: &str = "00000000-0000-0000-0000-000000000000";
 
 /// The review of the creation of an object of a kind whose plural is regular.

@@ -1,4 +1,4 @@
-//! What benches share: control planes, processes, counted instructions, objects and tables.
+//! Parts that benches share: control planes, processes, counted instructions, objects and tables.
 
 #![allow(dead_code, reason = "each bench uses its own part")]
 

@@ -414,7 +414,7 @@ impl World {
     }
 }
 
-/// What a claim asks for.
+/// The specification of a claim.
 fn claim_spec() -> Value {
     json!({
         "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,

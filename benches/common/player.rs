@@ -55,7 +55,7 @@ impl Player {
     }
 }
 
-/// What a copy hands over once all is made: the thing that is counted.
+/// The thing that is counted: the result of a copy once all is made.
 pub(crate) type Turn<'t> =
     dyn FnMut(&mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<()> + 't;
 

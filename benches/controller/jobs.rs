@@ -23,7 +23,7 @@ const NODES: [usize; 4] = [10, 100, 1_000, 5_000];
 const VERTICES: usize = 600;
 const EDGES: usize = 1_390;
 
-/// What is measured, by the word that orders it.
+/// The work that is measured, by the word that orders it.
 const WORK: [(&str, &str); 6] = [
     ("job-plan-free", "a plan, no element depends on another"),
     ("job-plan-apart", "a plan, placed as a whole"),
@@ -33,12 +33,12 @@ const WORK: [(&str, &str); 6] = [
     ("job-validate-short", "validation, the whole job has no placement"),
 ];
 
-/// What an order asks for, with the cluster for it.
+/// An order, with the cluster for it.
 pub(crate) struct Job {
     scene: Scene,
     /// The request that creates the job; `None`: the job is in the cluster, and a plan is made.
     review: Option<Vec<u8>>,
-    /// What must come of it: the job is refused, or the search ends without an answer.
+    /// True if the job is refused, or the search ends without an answer.
     refused: bool,
     hard: bool,
 }

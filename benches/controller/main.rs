@@ -1,6 +1,6 @@
-//! What the controller costs: plans of pools, of coscheduled runs and of MPI clusters, by the size of the
-//! cluster, StreamsJobs that are placed as a whole, and pools on a control plane, in seconds, in writes to
-//! the API server and in memory.
+//! Measures the cost of the controller: plans of pools, of coscheduled runs and of MPI clusters, by
+//! the size of the cluster, StreamsJobs that are placed as a whole, and pools on a control plane,
+//! in seconds, in writes to the API server and in memory.
 //!
 //! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure
 //! is measured in the run that prints it, and a state that is not reached ends the run.

@@ -1,4 +1,4 @@
-//! What a plan costs, and how that grows with the cluster. No sockets and no control plane.
+//! Measures plans, and how their cost grows with the cluster. No sockets and no control plane.
 
 use std::hint::black_box;
 
@@ -14,7 +14,7 @@ use crate::{mpi, runs};
 /// The order that measures the cost of a turn in which nothing is done.
 const NOTHING: &str = "nothing";
 
-/// What a row of a table says, by which it is ordered, too, and the cluster for it, by its sizes.
+/// The text of a row of a table, by which it is ordered, too, and the cluster for it, by its sizes.
 type Row = (&'static str, fn(&[usize]) -> anyhow::Result<Scene>);
 
 const OF_POOLS: &[Row] = &[
@@ -38,19 +38,19 @@ const OF_MPI: &[Row] = &[
     ("nothing is made yet", |of| mpi::scene(mpi::State::New, of)),
 ];
 
-/// What a pair of tables shows.
+/// The subject of a pair of tables.
 struct Subject {
     /// The sizes of a cluster, in the order in which the functions of the rows take them.
     sizes: Vec<usize>,
-    /// What is planned on, in the first column of figures, by these sizes as texts.
+    /// The objects of a plan, in the first column of figures, by these sizes as texts.
     of: fn(&[String]) -> String,
-    /// What there is four times as much of in the next ones, and which of the sizes that is; in the
-    /// last column it is everything.
+    /// The objects of which there are four times as many in the next ones, and the index of
+    /// their size; in the last column it is everything.
     growth: [(&'static str, usize); 2],
     rows: &'static [Row],
 }
 
-/// What is planned on, in full or a tenth of it.
+/// Returns the subjects, in full or a tenth of it.
 fn subjects(quick: bool) -> [Subject; 3] {
     let size = |size: usize| if quick { size / 10 } else { size };
     [

@@ -1,4 +1,4 @@
-//! What a load feels: pods per second until the last pod has its node, with everything at work: API
+//! Measures a load: pods per second until the last pod has its node, with everything at work: API
 //! server, webhook, controller, the StatefulSet controller and the scheduler.
 //!
 //! Groups arrive at once, and without placeholders: their members are created, the controller creates
@@ -157,7 +157,7 @@ const PROCESSES: [(&str, &str); 7] = [
     ("controller-0", "controller"),
 ];
 
-/// What was spent until now: requests of the controller, the seconds that its limit made all of them
+/// Returns the costs until now: requests of the controller, the seconds that its limit made all of them
 /// wait, and the processor time of each of [`PROCESSES`] and of this bench, which creates the pods,
 /// watches them, and passes on the controller's requests.
 async fn spent(cluster: &Cluster<'_>) -> anyhow::Result<Vec<f64>> {

@@ -1,4 +1,4 @@
-//! What coscheduling costs: how many members of groups the scheduler places in a second, beside the
+//! Measures the cost of coscheduling: how many members of groups the scheduler places in a second, beside the
 //! same pods without a group; how many have their nodes in a second if groups arrive without
 //! placeholders; and what the controller writes for a run.
 //!

@@ -43,7 +43,7 @@ type Contender = (&'static str, Option<Binding>);
 /// In a cluster without placeholders.
 const WITHOUT: Contender = ("without coscheduling", None);
 
-/// Those that are measured while placeholders are there.
+/// The contenders that are measured while placeholders are there.
 const WITH_PLACEHOLDERS: [Contender; 3] = [
     ("without a group, beside placeholders", None),
     ("members, `binding: affinity`", Some(Binding::Affinity)),

@@ -1,4 +1,4 @@
-//! What the controller writes for a PipelineRun, by kind, from the first request to the last trace
+//! Counts the writes of the controller for a PipelineRun, by kind, from the first request to the last trace
 //! of its placeholder.
 
 use std::time::Duration;

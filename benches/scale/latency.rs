@@ -1,5 +1,5 @@
-//! What a user feels: how long the API server takes to create a pod, in variants that follow each
-//! other round robin on one control plane, one request at a time.
+//! Measures the latency for a user: how long the API server takes to create a pod, in variants that
+//! follow each other round robin on one control plane, one request at a time.
 //!
 //! Each variant adds one thing to the one before, so that a difference has one cause. A namespace
 //! selects the variant's webhook. The webhooks that only answer are registered as stowplan's is, and
@@ -87,7 +87,7 @@ impl Variant {
         }
     }
 
-    /// What the API server makes of its pod, without storing it.
+    /// Has the API server admit its pod, without storing it.
     async fn try_pod(self, client: &Client) -> anyhow::Result<Pod> {
         let pods: Api<Pod> = Api::namespaced(client.clone(), self.name());
         let pod = serde_json::from_value(pod("trial", self))?;
@@ -204,7 +204,7 @@ fn labels_of_size(bytes: usize) -> Value {
     (0..count).map(|number| label(number, (rest + number) / count)).collect()
 }
 
-/// What stowplan answers to this review in its own namespace. That the webhook does so too is shown
+/// Returns stowplan's answer to this review in its own namespace. That the webhook gives it too is shown
 /// by the pods ([`check`]).
 fn recorded_answer(review: &[u8]) -> anyhow::Result<String> {
     let text = std::str::from_utf8(review)?;
@@ -377,7 +377,7 @@ impl Series {
     }
 }
 
-/// What the API server and stowplan have counted until now: rows, each with a count and the seconds of
+/// Returns the counts of the API server and stowplan until now: rows, each with a count and the seconds of
 /// all.
 async fn calls(cluster: &Cluster<'_>) -> anyhow::Result<Vec<(String, f64, f64)>> {
     let api = cluster.client.request_text(Request::get("/metrics").body(Vec::new())?).await?;

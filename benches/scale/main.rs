@@ -21,7 +21,7 @@ use clap::builder::RangedU64ValueParser;
 use common::objects::{self, Extent};
 use common::{answers, plane, process, server, table};
 
-/// What `docs/performance.md` shows.
+/// The extent that `docs/performance.md` shows.
 const STANDARD: Extent = Extent { nodes: 5_000, pods: 50_000, runs: 2_000, jobs: 500 };
 
 /// Measures a large cluster and the creation of pods, and prints tables for `docs/performance.md`.

@@ -1,4 +1,4 @@
-//! What a plan of the controller costs in a large cluster, without a control plane: of all systems
+//! Measures a plan of the controller in a large cluster, without a control plane: of all systems
 //! and of each.
 
 use std::hint::black_box;

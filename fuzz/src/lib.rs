@@ -1,4 +1,4 @@
-//! What the fuzz targets have in common: a cluster, pods and claims that carry the fuzzed value,
+//! Parts that the fuzz targets share: a cluster, pods and claims that carry the fuzzed value,
 //! and what has to hold for every input. A target is one function here and three lines in
 //! `targets/`.
 
@@ -32,7 +32,7 @@ const MAX_WARNINGS: usize = 40;
 pub struct Target {
     /// Its name: the binary's and the corpus folder's.
     pub name: &'static str,
-    /// What it does with an input.
+    /// Handles an input.
     pub run: fn(&[u8]),
 }
 
@@ -213,7 +213,7 @@ fn review_of(resource: &str, object: &Value) -> Vec<u8> {
     .expect("JSON")
 }
 
-/// What has to hold for every request under every policy.
+/// Checks what has to hold for every request under every policy.
 fn judge(body: &[u8], policy: &Policy) {
     let Ok(review) = Review::parse(body).map_err(|error| bounded(&error.to_string())) else {
         return;
@@ -312,7 +312,7 @@ fn admitted(body: &[u8], admission: &Admission, response: &Value, policy: &Polic
     }
 }
 
-/// What an API server could read it still can.
+/// Checks that an API server that could read the object still can.
 fn stays<T: DeserializeOwned>(before: &Value, after: &Value) {
     if T::deserialize(before).is_ok() {
         assert!(T::deserialize(after).is_ok(), "not one of its kind any more: {after}");

@@ -1,7 +1,7 @@
-//! What `plan` reads: YAML and JSON documents, as Kubernetes objects. The command line's readers
+//! Inputs of `plan`: YAML and JSON documents, as Kubernetes objects. The command line's readers
 //! are no part of the library, so they are compiled in here.
 //!
-//! What is read must be the same after it is written and read again.
+//! A document must be the same after it is written and read again.
 
 #![no_main]
 

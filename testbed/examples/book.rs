@@ -24,7 +24,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// What mdBook calls: a book from standard input, with its links rewritten, to standard output.
+    /// Called by mdBook: a book from standard input, with its links rewritten, to standard output.
     Preprocess {
         /// `supports RENDERER`: mdBook's question before that, answered by the exit code.
         question: Vec<String>,

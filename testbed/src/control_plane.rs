@@ -57,7 +57,7 @@ pub use self::real::RealNode;
 /// Far above the usual time of a start (about five seconds), for machines that are busy.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// What a node adds to that.
+/// The time that a node adds to that.
 const NODE_LIMIT: Duration = Duration::from_millis(50);
 
 /// The kubeconfig of kwok.
@@ -67,7 +67,7 @@ const KWOK: &str = "certificates/kwok.kubeconfig";
 const MANY_NODES: usize = 200;
 const NODES_AT_ONCE: usize = 16;
 
-/// What to start, and where.
+/// The parts to start, and their folder.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The simulated nodes at the start. [`ControlPlane::add_node`] adds more. The more there are at

@@ -21,7 +21,7 @@ const SHAPES: [(&str, u32, u32); 3] = [("small", 2, 4), ("medium", 4, 8), ("larg
 
 const ZONES: [&str; 2] = ["zone-a", "zone-b"];
 
-/// What the provider keeps of each node for its system, in thousandths of a CPU and in MiB.
+/// The resources of each node that the provider keeps for its system, in thousandths of a CPU and in MiB.
 const OVERHEAD: (u32, u32) = (100, 10);
 
 /// Starts it on a control plane, with which it ends. The first call on a machine builds it. Returns its log.

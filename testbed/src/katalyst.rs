@@ -1,4 +1,4 @@
-//! What Katalyst's node agents write: CustomNodeResources. Katalyst itself does not run here.
+//! The reports of Katalyst's node agents: CustomNodeResources. Katalyst itself does not run here.
 //!
 //! A test writes reports with [`report`] as it needs them. [`Agents`] write them for some nodes by
 //! themselves: each pod that Katalyst would bind to a NUMA node gets one that its anti-affinity and that

@@ -31,7 +31,7 @@ pub(crate) mod table;
 /// How long a process may take to end by itself before it is killed, when all end.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// The same for one that is stopped by a test, which wants to see an orderly end.
+/// The patience with a process that is stopped by a test, which wants to see an orderly end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ends the processes that it knows when its input closes. After `detach` it leaves them running.

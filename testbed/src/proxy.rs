@@ -217,7 +217,7 @@ fn unpoisoned(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What every connection works with.
+/// The state that all connections share.
 #[derive(Clone)]
 struct Inside {
     upstream: Client,

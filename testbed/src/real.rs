@@ -89,7 +89,7 @@ pub fn check() -> Result<()> {
     cgroup::Hierarchies::find().context("real nodes need control groups").map(drop)
 }
 
-/// What the tests need besides, to build the nodes' programs and images: programs, and their packages.
+/// The programs that tests need besides, to build the nodes' programs and images, and their packages.
 const TEST_PROGRAMS: [(&str, &str); 4] = [
     ("gcc", "gcc"),
     ("pkg-config", "pkg-config"),

@@ -67,7 +67,7 @@ pub const DURATION: &str = "testbed.stowplan.dev/duration";
 /// How long a task's pod is Running after its steps have ended or it was deleted, and how long it is
 /// Failed after that before it is removed: a Go duration.
 pub const POD_DELAY: &str = "testbed.stowplan.dev/pod-delay";
-/// Whether a task's pod fails: `once` or `always`.
+/// The annotation that makes a task's pod fail: `once` or `always`.
 pub const FAIL: &str = "testbed.stowplan.dev/fail";
 /// A task's results: a JSON object whose values are strings.
 pub const RESULTS: &str = "testbed.stowplan.dev/results";

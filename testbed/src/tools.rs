@@ -181,7 +181,7 @@ const STAGES: [&str; 5] = [
     "kustomize/stage/pod/fast/pod-delete.yaml",
 ];
 
-/// Which Kubernetes runs. etcd, kwok, kubectl and helm are the same beside both.
+/// The Kubernetes that runs. etcd, kwok, kubectl and helm are the same beside both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kubernetes {
     /// The newest release that stowplan is tested with.
@@ -226,7 +226,7 @@ impl Tools {
         Self::ensure_of(Kubernetes::Newest, progress)
     }
 
-    /// The same with another Kubernetes, whose programs are built too.
+    /// As [`Self::ensure`], with another Kubernetes, whose programs are built too.
     ///
     /// # Errors
     /// As for [`Tools::ensure`].

@@ -1,7 +1,7 @@
 //! Volumes that exist for the scheduler only: three storage classes and the provisioner behind
 //! them.
 //!
-//! What matters about a volume here is where it can be used, so a volume is a PersistentVolume with
+//! Tests ask only where a volume can be used, so a volume is a PersistentVolume with
 //! node affinity and nothing behind it. The classes differ as those of real clusters do:
 //!
 //! | class | binds | a volume can be used |
@@ -102,8 +102,8 @@ struct Provisioner {
 }
 
 impl Provisioner {
-    /// Which claim of its owner this is, from 0. Two claims of one run must not meet in one zone by
-    /// luck, so zones are handed out in turn.
+    /// Returns the number of a claim among those of its owner, from 0. Two claims of one run must not
+    /// meet in one zone by luck, so zones are handed out in turn.
     fn turn(&self, claim: &PersistentVolumeClaim) -> usize {
         let owner = claim.metadata.owner_references.iter().flatten().next();
         let group = owner.map_or_else(

@@ -28,7 +28,7 @@ impl Seen<()> {
     }
 }
 
-/// What failed, or is missing, may succeed later.
+/// Something that failed, or is missing, may succeed later.
 impl<T, E: Display> From<Result<T, E>> for Seen<T> {
     fn from(result: Result<T, E>) -> Self {
         match result {

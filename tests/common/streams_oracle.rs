@@ -1,4 +1,4 @@
-//! Whether a small StreamsJob can run as a whole, found by trying every placement. Written from the
+//! Decides whether a small StreamsJob can run as a whole by trying every placement. Written from the
 //! meaning of the constraints (docs/streams.md), and apart from the search of the crate, so that the two
 //! can be compared.
 
@@ -109,7 +109,7 @@ impl Model {
         self.choose_members(0, 0, &mut placement).then_some(placement)
     }
 
-    /// What a complete placement breaks; `None`: nothing.
+    /// Finds what a complete placement breaks; `None`: nothing.
     pub(crate) fn find_fault(&self, placed: &Placement) -> Option<String> {
         for (pool, members) in placed.pools.iter().enumerate() {
             for index in 0..members.len() {

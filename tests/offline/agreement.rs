@@ -25,7 +25,7 @@ use crate::properties::pod::any_pod;
 
 const OWN: &str = "stowplan.dev/v1alpha1";
 
-/// What is said about an object.
+/// The report about an object.
 #[derive(Clone, Debug, PartialEq)]
 struct Said {
     is_allowed: bool,

@@ -15,9 +15,9 @@ mod monitoring;
 mod objects;
 /// The policy, which Helm checks as stowplan does.
 mod policy;
-/// What the chart renders as a whole, and what each change of its values changes there.
+/// The complete chart as it is rendered, and the effect of each change of its values.
 mod rendering;
-/// What the accounts and users may do.
+/// The rights of the accounts and users.
 mod rights;
 /// Upgrades with the values of an older chart.
 mod upgrade;

@@ -226,16 +226,18 @@ fn the_tested_versions_are_those_of_the_testbed() {
 }
 
 /// Comments that document an item begin with what it is or does, and not with a question or a reference. The
-/// comments of API types and of the policy are texts for users: they are in the definitions and in docs/policy.md.
+/// comments of API types, of the policy and of arguments are texts for users: they are in the definitions, in
+/// docs/policy.md and in `--help`.
 #[test]
 fn no_comment_of_an_item_begins_with_a_question_word_or_a_reference() {
     const WORDS: [&str; 6] = ["What ", "Whether ", "Why ", "Which ", "Those ", "The same "];
     let mut checked = 0;
     let mut broken = Vec::new();
-    for folder in ["core/src", "src"] {
+    for folder in ["core/src", "src", "tests", "testbed", "benches", "fuzz"] {
         for (path, text) in files(&Path::new(ROOT).join(folder), "rs") {
-            let is_of_users =
-                path.ends_with("policy.rs") || path.to_string_lossy().contains("/api/");
+            let name = path.to_string_lossy();
+            let is_of_users = ["policy.rs", "arguments.rs", "/api/", "/testbed/src/cli/"];
+            let is_of_users = is_of_users.into_iter().any(|part| name.contains(part));
             let mut earlier = "";
             for line in text.lines().map(str::trim_start) {
                 let comment = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));

@@ -1,4 +1,4 @@
-//! What holds for every pod, claim, View and policy: the patch applies, a second round changes
+//! Properties of every pod, claim, View and policy: the patch applies, a second round changes
 //! nothing, no field of the user's is lost, and the pod is left the nodes that the constraint
 //! means.
 

@@ -14,7 +14,7 @@ use testbed::image::stowplan;
 use crate::chart::helm::stdout;
 use crate::documents::{ROOT, read};
 
-/// What cargo prints; it asks no registry.
+/// Returns the output of cargo; it asks no registry.
 fn cargo(arguments: &[&str]) -> String {
     let mut cargo = Command::new(env!("CARGO"));
     stdout(cargo.args(arguments).args(["--offline", "--locked"]).current_dir(ROOT))

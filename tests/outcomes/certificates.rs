@@ -3,7 +3,7 @@
 //!
 //! One control plane serves all of these tests, one after the other. A CA lives for 72 seconds.
 
-/// What is made, lost, replaced and left alone.
+/// Certificates that are made, lost, replaced and left alone.
 pub(crate) mod kept;
 
 use crate::harness::{Case, Suite, cases};

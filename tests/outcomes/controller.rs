@@ -6,7 +6,7 @@
 pub(crate) mod nodes;
 pub(crate) mod pool;
 
-/// What `check` says about an installation, also as the test of the chart.
+/// The report of `check` about an installation, also as the test of the chart.
 pub(crate) mod installation;
 /// StreamsJobs: accepted, refused, changed.
 pub(crate) mod jobs;

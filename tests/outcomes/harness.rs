@@ -41,7 +41,7 @@ macro_rules! cases {
 pub(crate) use cases;
 
 tokio::task_local! {
-    /// Whether the test that runs holds the installation for reading.
+    /// True if the test that runs holds the installation for reading.
     pub(crate) static IS_SHARED: bool;
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Suite {
     pub(crate) alone: Vec<Case>,
     /// How many of all run side by side.
     pub(crate) at_once: usize,
-    /// What its control plane runs.
+    /// The Kubernetes that its control plane runs.
     pub(crate) kubernetes: Kubernetes,
     pub(crate) start: fn() -> Boxed<Result<World>>,
 }

@@ -11,7 +11,7 @@ use crate::world::{CHART, NAMESPACE, has, kubeconfig_as, object, pod, run, same,
 /// Base64 of a PEM frame without a certificate in it: no certificate is to be trusted here.
 const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkxTMHQKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 const POOL: &str = "pool.stowplan.node-restriction.kubernetes.io/abcdefabcd";
-/// What was made for an MPI cluster.
+/// The name of an MPI cluster, of which objects are left.
 const MADE: &str = "cluster";
 const PLACEHOLDER: &str = "affinity-assistant-abcdefabcd";
 
@@ -65,7 +65,7 @@ impl World {
         run(self.plane.kubectl(), &arguments, "").await?.succeeded()
     }
 
-    /// What a controller leaves when it ends, and objects of users that look alike.
+    /// Leaves the traces of a controller that has ended, and objects of users that look alike.
     async fn leave_traces(&self) -> Result<()> {
         self.kubectl(&format!("label node node-1 {POOL}=0 mine=yes")).await?;
         let taints = "mine=yes:PreferNoSchedule stowplan.dev/exclusive=abcdefabcd:NoSchedule \

@@ -92,7 +92,7 @@ impl World {
         Self::start_with(Options { nodes, ..Options::default() }, change).await
     }
 
-    /// The same on a control plane with these options.
+    /// As [`Self::start`], on a control plane with these options.
     pub(crate) async fn start_with(
         options: Options,
         change: impl FnOnce(Install) -> Install,

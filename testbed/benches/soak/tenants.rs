@@ -1,4 +1,4 @@
-//! What users have in the cluster: a pool, a StreamsJob with its pods, and a group of pods on one
+//! The objects of users in the cluster: a pool, a StreamsJob with its pods, and a group of pods on one
 //! node, as Deployments, so that a drained node gives them to others.
 
 use std::time::Duration;

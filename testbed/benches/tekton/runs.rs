@@ -36,7 +36,7 @@ const DESCRIBED: usize = 10;
 /// For one run on nodes that do nothing else.
 const FIRST_LIMIT: Duration = Duration::from_secs(120);
 
-/// Which label the webhook of stowplan writes, and which annotation Tekton.
+/// The label that the webhook of stowplan writes, and the annotation that Tekton writes.
 const MEMBER: &str = "stowplan.dev/coschedule-member";
 const ASSISTANT: &str = "pipeline.tekton.dev/affinity-assistant";
 

@@ -14,7 +14,7 @@ pub(super) fn default_dir(name: &str) -> Result<PathBuf> {
     Ok(target_directory(&metadata)?.join("testbed").join(name))
 }
 
-/// What `cargo metadata` prints about the workspace in a folder.
+/// Returns the output of `cargo metadata` about the workspace in a folder.
 pub(super) fn metadata_of(folder: &Path, arguments: &[&str]) -> Result<Value> {
     let output = cargo()?
         .current_dir(folder)

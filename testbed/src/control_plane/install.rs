@@ -70,7 +70,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// Longer than any run: this token is in a file and is not renewed as a kubelet's is.
 const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
 
-/// What to install.
+/// An installation to be made.
 #[derive(Clone, Debug)]
 pub struct Install {
     /// The `stowplan` program, of the webhook and the controllers.
@@ -402,7 +402,7 @@ impl Installation {
         .await
     }
 
-    /// What takes a while to the processes.
+    /// Runs a step that takes a while, on a thread of its own.
     async fn blocking<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Processes) -> Result<T> + Send + 'static,

@@ -33,7 +33,7 @@ const MONITORED_A_SECOND: usize = 250;
 /// The stages of kwok beside its own.
 const STAGES: &str = include_str!("../../assets/stages.yaml");
 
-/// What the API server writes to the audit log: who did what, without the objects.
+/// The policy of the audit log: who did what, without the objects.
 const AUDIT_POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy

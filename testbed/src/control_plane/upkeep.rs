@@ -1,4 +1,4 @@
-//! What an administrator does to nodes, as an administrator does it: with kubectl; and machines that die.
+//! The work of an administrator on nodes, done with kubectl; and machines that die.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a program has to be if it is the only file of an image: static, and without paths of the
+//! Checks a program that is the only file of an image: it is static, and without paths of the
 //! machine that built it.
 
 use std::path::Path;

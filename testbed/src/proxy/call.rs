@@ -9,7 +9,7 @@ pub struct Call {
     pub method: Method,
     /// Its path, such as `/api/v1/nodes/node-1`.
     pub path: String,
-    /// What follows the question mark; empty without one.
+    /// The part of the address after the question mark; empty without one.
     pub query: String,
 }
 

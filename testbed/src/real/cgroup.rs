@@ -30,7 +30,7 @@ pub(crate) enum Hierarchies {
 }
 
 impl Hierarchies {
-    /// Those of this process.
+    /// Finds the groups of this process.
     pub(crate) fn find() -> Result<Self> {
         let own =
             fs::read_to_string("/proc/self/cgroup").context("cannot read /proc/self/cgroup")?;

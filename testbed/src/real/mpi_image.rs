@@ -121,7 +121,7 @@ impl Implementation {
 /// An image with one implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MpiImage {
-    /// What `mpirun` is.
+    /// The implementation of MPI that `mpirun` belongs to.
     pub implementation: Implementation,
     /// True if the image's own user is `mpiuser`, which a pod's manifest need not name; otherwise
     /// root.
@@ -278,7 +278,7 @@ fn make_base(file: &Path) -> Result<()> {
     run(&mut command)
 }
 
-/// What the implementation adds to the files of `base`.
+/// Writes the files that the implementation adds to those of `base`.
 fn make_layer(implementation: Implementation, base: &Path, file: &Path) -> Result<()> {
     need_root()?;
     let folder = tempfile::Builder::new()

@@ -14,7 +14,7 @@ use crate::process::{Supervisor, gated};
 /// Between two lines of progress.
 const TICK: Duration = Duration::from_secs(5);
 
-/// What to build from a Go module.
+/// The parts to build from a Go module.
 pub(super) struct Recipe {
     /// Increased when the same module is to be built in another way.
     pub(super) revision: u8,
@@ -236,7 +236,7 @@ pub(super) fn go(working_dir: &Path) -> Command {
     command
 }
 
-/// What a user has set for other work and would lead astray here.
+/// Removes settings of the user that are for other work and would lead astray here.
 fn set_environment(command: &mut Command) {
     command
         // Never fetch another toolchain behind the user's back.

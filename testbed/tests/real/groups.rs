@@ -212,7 +212,7 @@ enum Waits {
     No,
 }
 
-/// What an observer has seen of pods.
+/// The states of pods that an observer has seen.
 struct Record {
     /// The pods that have a node and have not ended.
     live: BTreeMap<String, Pod>,
@@ -224,7 +224,7 @@ struct Record {
     runs: BTreeSet<String>,
     /// Claims and runs on two nodes.
     apart: BTreeSet<String>,
-    /// What placeholders have requested on nodes: thousandths of a core, times seconds.
+    /// The requests of placeholders on nodes: thousandths of a core, times seconds.
     reserved: f64,
     since: Instant,
 }

@@ -112,7 +112,7 @@ async fn a_node_loses_its_power_and_comes_back(plane: &ControlPlane) -> Result<(
     Ok(())
 }
 
-/// What a cluster could leave on this machine.
+/// The traces that a cluster could leave on this machine.
 #[derive(Debug)]
 struct Traces {
     groups: BTreeSet<String>,

@@ -33,14 +33,14 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// What is checked of a page.
+/// The parts of a page that are checked.
 #[derive(Default)]
 struct Page {
     /// The targets of its links.
     links: Vec<String>,
     /// The files without which it does not look as it should.
     loaded: Vec<String>,
-    /// What a link can end with, behind a `#`.
+    /// The ends that a link to the page can have, behind a `#`.
     anchors: BTreeSet<String>,
 }
 
@@ -120,7 +120,7 @@ fn problem(
     }
 }
 
-/// The same of an address outside the site.
+/// Checks an address outside the site in the same way.
 fn foreign(scheme: &str, rest: &str) -> Option<String> {
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     if scheme != "https" {

@@ -1,8 +1,8 @@
-//! What a real API server makes of the chart, with nothing of stowplan running: whether it accepts all
+//! A real API server and the chart, with nothing of stowplan running: whether it accepts all
 //! objects, what the policies refuse, and which requests are sent to a stopped webhook. That the rights of
 //! the controller suffice is shown by the outcomes, whose processes have the tokens of its accounts.
 
-/// What the admission policies let pass of MPI clusters.
+/// Writes to MPI clusters that the admission policies let pass.
 mod mpi;
 /// The admission policies for all users.
 mod numa;
@@ -26,7 +26,7 @@ const CONTROLLER: &str = "system:serviceaccount:stowplan-system:stowplan-control
 /// Base64 of a PEM frame without a certificate in it: no certificate is to be trusted here.
 const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkxTMHQKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 
-/// What a command of kubectl wrote to standard output, or why it failed.
+/// The standard output of a command of kubectl, or why it failed.
 struct Said {
     result: Result<String, String>,
     /// Standard error.

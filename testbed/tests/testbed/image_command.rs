@@ -1,4 +1,4 @@
-//! What `cargo testbed image` refuses before it builds anything. Its image is tested with real nodes.
+//! Refusals of `cargo testbed image` before it builds anything. Its image is tested with real nodes.
 
 use std::env;
 use std::fs::{self, Permissions};

@@ -165,7 +165,7 @@ async fn record(kind: &str, objects: Api<DynamicObject>, seen: Arc<Mutex<Changes
     }
 }
 
-/// What has happened to an object, as in the recorded time lines.
+/// Lists the changes of an object, as in the recorded time lines.
 fn changes(document: &Value, is_deleted: bool) -> Vec<String> {
     let mut changes = vec![if is_deleted { "deleted" } else { "created" }.to_owned()];
     if is_deleted {

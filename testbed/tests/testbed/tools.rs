@@ -60,7 +60,7 @@ impl Bench {
         succeeds(self.tools("current").spawn().unwrap())
     }
 
-    /// What the cache holds, without the lock.
+    /// Returns the names in the cache, without the lock.
     fn cached(&self) -> Vec<String> {
         fs::read_dir(self.file("cache"))
             .into_iter()

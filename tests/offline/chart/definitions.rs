@@ -1,4 +1,4 @@
-//! What the chart installs beside the pods: the definitions of stowplan's resources, and the class
+//! Objects that the chart installs beside the pods: the definitions of stowplan's resources, and the class
 //! for parked claims.
 
 use stowplan_core::systems::coschedule::keys;

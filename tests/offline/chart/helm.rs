@@ -48,7 +48,7 @@ pub(crate) fn run(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// What a successful command wrote.
+/// Returns the output of a command that must succeed.
 pub(crate) fn stdout(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = run(command);
     assert!(status.success(), "{command:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
@@ -73,7 +73,7 @@ pub(crate) struct Render {
     args: Vec<String>,
 }
 
-/// What Helm wrote, or its message.
+/// The output of Helm, or its message.
 type Outcome = Result<(String, OnceLock<Objects>), String>;
 
 impl Render {

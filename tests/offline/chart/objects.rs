@@ -1,4 +1,4 @@
-//! What holds for all objects and for both Deployments, and the chart's metadata.
+//! Rules for all objects and for both Deployments, and the chart's metadata.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn another_name_is_a_text_in_all_labels() {
     }
 }
 
-/// What Artifact Hub and `helm show chart` print.
+/// Artifact Hub and `helm show chart` print the metadata.
 #[test]
 fn the_charts_metadata_are_complete_and_true() {
     let chart: Value = serde_saphyr::from_str(&read("Chart.yaml")).expect("YAML");

@@ -1,5 +1,5 @@
-//! What the chart renders as a whole: reviewed snapshots, names, notes. That an API server knows all fields
-//! is shown on the control plane (`testbed/tests/testbed/chart.rs`).
+//! The complete chart as it is rendered: reviewed snapshots, names, notes. That an API server knows
+//! all fields is shown on the control plane (`testbed/tests/testbed/chart.rs`).
 
 use std::collections::BTreeSet;
 

@@ -19,7 +19,7 @@ pub(super) fn reused() -> (tempfile::TempDir, Render) {
     (folder, render)
 }
 
-/// What the chart adds where it is absent is what values.yaml has beyond the older values.
+/// The chart adds the values that values.yaml has beyond the older values.
 #[test]
 fn the_new_values_have_the_defaults_of_the_values_file() {
     let template = read("templates/_new_values.tpl");

@@ -10,7 +10,7 @@ pub(crate) fn check(objects: &[Value], words: &str) -> Output {
     command::run(&format!("check {words} --cluster -"), list.to_string())
 }
 
-/// What `check` finds in some situations, for a snapshot: each obstacle as `what -> remedy`.
+/// The findings of `check` in some situations, for a snapshot: each obstacle as `what -> remedy`.
 #[derive(Default)]
 pub(crate) struct Findings(Shown);
 

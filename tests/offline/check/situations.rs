@@ -14,7 +14,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/offline/check/s
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    /// What the situations show.
+    /// The behaviour that the situations show.
     why: String,
     situations: Vec<Situation>,
 }

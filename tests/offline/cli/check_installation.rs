@@ -10,7 +10,7 @@ use super::api_server::{
 use super::command::{Output, Shown};
 use crate::chart::helm::objects;
 
-/// What `check` prints with these words, without the version of stowplan.
+/// Returns the output of `check` with these words, without the version of stowplan.
 fn report(cluster: &Cluster, words: &str) -> Output {
     let output = cluster.check(words);
     Output { stdout: output.stdout.replace(env!("CARGO_PKG_VERSION"), "VERSION"), ..output }

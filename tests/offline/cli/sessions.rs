@@ -12,7 +12,7 @@ use crate::documents::{ROOT, files};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Session {
-    /// What it shows.
+    /// The behaviour that it shows.
     why: String,
     #[serde(default)]
     files: BTreeMap<String, String>,
@@ -25,7 +25,7 @@ struct Run {
     label: String,
     /// The words after `stowplan`.
     words: String,
-    /// What is on standard input.
+    /// The text on standard input.
     #[serde(default)]
     input: String,
 }

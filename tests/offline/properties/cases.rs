@@ -19,7 +19,7 @@ pub(crate) static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
     suite.cases.into_iter().filter(|case| case.object.is_object()).collect()
 });
 
-/// What happens to a part of an object.
+/// A change of a part of an object.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Null,

@@ -1,4 +1,4 @@
-//! What a forge would refuse, or what would be dangerous on it.
+//! Workflows that a forge would refuse, or that would be dangerous on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

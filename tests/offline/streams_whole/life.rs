@@ -16,7 +16,7 @@ fn any_index() -> impl Strategy<Value = usize> {
     0..1_000_usize
 }
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// The workload of an element without a pod creates one.
@@ -45,7 +45,7 @@ pub(crate) fn any_life() -> impl Strategy<Value = Life> {
     (steps, lost).prop_map(|(steps, lost)| Life { steps, lost })
 }
 
-/// What a life has shown.
+/// The events of a life that were seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) lost: bool,
@@ -60,7 +60,7 @@ struct Living {
     model: Model,
     /// True if the rest can be placed beside what runs.
     is_possible: bool,
-    /// What pods could not take into account has happened, and the controller has not finished with it.
+    /// True after an event that pods could not take into account, until the controller has finished with it.
     is_disturbed: bool,
     /// The pods that were let go to the scheduler before the controller was finished with that. Nobody can
     /// change where they may run.
@@ -209,7 +209,7 @@ impl Living {
         self.model.complete(&self.world.placement(&self.model)).is_some()
     }
 
-    /// What could be placed before a step still can.
+    /// Checks that elements that could be placed before a step still can.
     fn check(&self) -> Result<(), String> {
         if self.is_possible && !self.is_completable() {
             let placement = self.world.placement(&self.model);

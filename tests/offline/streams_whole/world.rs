@@ -111,7 +111,7 @@ impl World {
         pods.filter(|pod| pod["metadata"]["namespace"] == NAMESPACE)
     }
 
-    /// What `/validate` answers to the job of a model: the texts of a refusal.
+    /// Validates the job of a model as `/validate` does. An error has the texts of the refusal.
     pub(crate) fn validate(&mut self, model: &Model) -> Result<(), Vec<String>> {
         let mut object = job_of(model);
         object["metadata"]["uid"] = json!("u");

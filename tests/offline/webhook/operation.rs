@@ -1,4 +1,4 @@
-//! What an operator sees: panics that cost one request, overload, metrics, logs.
+//! The view of an operator: panics that cost one request, overload, metrics, logs.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

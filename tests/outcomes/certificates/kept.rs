@@ -129,7 +129,7 @@ pub(crate) async fn an_emptied_bundle_is_filled_again(world: Arc<World>) -> Resu
     recovered(&world).await
 }
 
-/// What the rights of the controller's account allow, and its admission policies refuse.
+/// The rights of the controller's account allow its writes, and its admission policies refuse others.
 pub(crate) async fn the_account_is_held_to_its_two_secrets(world: Arc<World>) -> Result<()> {
     recovered(&world).await?;
     let account = "--as=system:serviceaccount:stowplan-system:stowplan-controller";

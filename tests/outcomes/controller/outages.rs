@@ -20,7 +20,7 @@ use crate::controller::nodes::{Marks, all_unmarked, marks, space_on, unmarked};
 use crate::controller::pool::{self, exclusive, hash, members, ready};
 use crate::world::{NAMESPACE, Space, World, appears, job, same, settled, succeeds};
 
-/// Which controller leads, other than this one.
+/// Waits until a controller leads, other than this one, and returns its number.
 async fn leader(world: &World, but: Option<usize>) -> Result<usize> {
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
     let index = async || {

@@ -40,7 +40,7 @@ async fn pool_of_job(space: &Space) -> Result<String> {
     Ok(pool.context("no pool")?.to_owned())
 }
 
-/// What a cluster's administrator reads of an object, without what belongs to the old cluster.
+/// Returns an object as its administrator reads it, without the fields that belong to the old cluster.
 async fn dump(space: &Space, object: &str) -> Result<Value> {
     let mut object = space.get(object).await?;
     let metadata = object["metadata"].as_object_mut().context("metadata")?;

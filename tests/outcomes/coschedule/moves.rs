@@ -15,7 +15,7 @@ use crate::coschedule::GRACE_PERIOD;
 use crate::coschedule::pipeline::{Lab, held, lasting, node, task, template};
 use crate::world::{Space, World, has, pod, requesting, same, settled, with_policy};
 
-/// What happens to the node of the placeholder.
+/// A change of the placeholder's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Cordoned,

@@ -52,7 +52,7 @@ const STAYS: &[(&str, &[&str])] = &[
     ("Service", &["/spec/selector", "/metadata/ownerReferences"]),
 ];
 
-/// What differs from the recorded objects, but for those that change.
+/// Lists the differences from the recorded objects, but for those that change.
 async fn differences(space: &Space, objects: &[Value]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for (kind, parts) in STAYS {

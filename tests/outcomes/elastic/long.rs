@@ -1,4 +1,4 @@
-//! What takes minutes: many runs at once, and nodes that Karpenter would remove.
+//! Cases that take minutes: many runs at once, and nodes that Karpenter would remove.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -22,7 +22,7 @@ const TAINT: &str = "test";
 /// The NUMA nodes of a small machine: two sockets with one each.
 pub(crate) const EMPTY: &[(usize, usize, &[&Pod])] = &[(0, 0, &[]), (1, 1, &[])];
 
-/// Those of a larger one: two sockets with two each.
+/// The NUMA nodes of a larger one: two sockets with two each.
 pub(crate) const FOUR: &[(usize, usize, &[&Pod])] =
     &[(0, 0, &[]), (0, 1, &[]), (1, 2, &[]), (1, 3, &[])];
 

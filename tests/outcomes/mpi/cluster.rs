@@ -107,7 +107,7 @@ impl Space {
             .map(drop)
     }
 
-    /// What `check` says about a cluster.
+    /// Expects this text in the report of `check` about a cluster.
     pub(crate) async fn check_says(&self, cluster: &str, words: &str) -> Result<()> {
         has(&self.stowplan(&format!("check mpi/{cluster}"), "").await?.out, &[words])
     }

@@ -1,4 +1,4 @@
-//! What is particular to this suite: the release, and the chart's admission policies on it.
+//! Cases of this suite alone: the release, and the chart's admission policies on it.
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use super::{LIMIT, NAMESPACE, effective, helm_release, resources_served};
 use crate::control_plane::ControlPlane;
 use crate::wait::{Seen, until};
 
-/// What to install.
+/// An installation to be made in pods.
 #[derive(Clone, Debug)]
 pub struct PodInstall {
     /// An archive with the image that the chart's values name, as `cargo testbed image` makes it.

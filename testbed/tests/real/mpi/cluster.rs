@@ -38,7 +38,7 @@ pub(crate) struct Cluster<'w> {
 /// The command of a launcher: nine ranks that prove themselves.
 pub(crate) const RING: &str = "mpirun -n 9 ring";
 
-/// The same for Open MPI 5: it binds ranks to cores, and a node may have fewer cores than slots.
+/// The command for Open MPI 5: it binds ranks to cores, and a node may have fewer cores than slots.
 pub(crate) const UNBOUND_RING: &str = "mpirun --bind-to none -n 9 ring";
 
 impl<'w> Cluster<'w> {

@@ -1,4 +1,4 @@
-//! What jobs meet: workers that are killed, suspended or lost, and keys that are deleted.
+//! Faults that jobs meet: workers that are killed, suspended or lost, and keys that are deleted.
 
 use std::sync::Arc;
 

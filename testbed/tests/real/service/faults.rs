@@ -1,4 +1,4 @@
-//! What processes and nodes do to the Service while pods are created.
+//! Faults of processes and nodes of the Service while pods are created.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -234,7 +234,7 @@ impl World {
         self.kubectl(&["delete", "namespace", NAMESPACE]).map(drop)
     }
 
-    /// What stowplan has in the cluster, without its definitions.
+    /// Returns the objects of stowplan in the cluster, without its definitions.
     fn traces(&self) -> Result<BTreeSet<String>> {
         let cluster = "mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterroles,\
                        clusterrolebindings,validatingadmissionpolicies,\

@@ -31,7 +31,7 @@ const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 pub(crate) const TAGS: [&str; 2] = ["present", "next"];
 const PREVIOUS: &str = "previous";
 
-/// What the chart is installed with.
+/// The settings of the chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
     /// Its own values: `failurePolicy: Ignore`, two replicas.

@@ -1,5 +1,5 @@
-//! What the admission policies let pass of MPI clusters: the objects that are made for them, and the end
-//! of their workers.
+//! Writes to MPI clusters that the admission policies let pass: the objects that are made for them,
+//! and the end of their workers.
 
 use serde_json::{Value, json};
 

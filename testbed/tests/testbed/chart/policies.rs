@@ -9,7 +9,7 @@ use super::{CONTROLLER, User, add, mpi, pod, remove, set, unset};
 /// The label of a pool on nodes.
 const LABEL: &str = "pool.stowplan.node-restriction.kubernetes.io/abcdefabcd";
 
-/// What the controller writes beside [`LET_GO`].
+/// The annotation that the controller writes beside [`LET_GO`].
 const LEADER_OF: &str = "katalyst.stowplan.dev/leader-of";
 const TIME: &str = "2026-01-02T03:04:05Z";
 
