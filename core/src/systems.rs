@@ -177,6 +177,8 @@ pub struct Gate {
     pub name: &'static str,
     /// The condition for its removal, for people: continues a sentence after "until".
     pub until: &'static str,
+    /// True if it is removed only when no other gate holds the pod.
+    pub is_last: bool,
     /// Returns what users can do about a pod that waits.
     pub remedy: fn(&k8s_openapi::api::core::v1::Pod) -> String,
 }

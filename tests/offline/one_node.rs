@@ -284,11 +284,15 @@ fn a_pod_with_two_claims_waits_until_their_pods_are_on_one_node() {
         let pod = world.simulation.store.get(&Id::new("Pod", NAMESPACE, name)).unwrap();
         pod["spec"]["nodeName"].as_str().map(ToOwned::to_owned)
     };
-    world.happen(&Happening::Cordoned(1, true));
+    for node in [0, 1] {
+        world.happen(&Happening::Cordoned(node, true));
+    }
     let of_b = world.pod(&[1], false, false, 100);
     world.admit(&of_b);
     world.settle();
-    world.happen(&Happening::Cordoned(1, false));
+    for node in [0, 1] {
+        world.happen(&Happening::Cordoned(node, false));
+    }
     let apart = node_of(&world, "p2").unwrap();
     assert_ne!(apart, "n1");
     let of_both = world.pod(&[0, 1], false, false, 100);
@@ -349,8 +353,11 @@ fn the_pod_of_an_ephemeral_volume_is_labelled_and_followed() {
     let view = world.simulation.view_of(world.webhook);
     let decision = decide_pod(NAMESPACE, &unnamed, view, &world.simulation.policy).unwrap();
     assert_eq!(patch_of(&decision).unwrap(), []);
+    // Else it would be on the node that the scheduler takes first.
+    world.happen(&Happening::Cordoned(0, true));
     world.create(runner);
     world.settle();
+    world.happen(&Happening::Cordoned(0, false));
     let get = |world: &World, name: &str| {
         world.simulation.store.get(&Id::new("Pod", NAMESPACE, name)).unwrap().clone()
     };
@@ -418,9 +425,11 @@ fn a_released_pod_does_not_wait_for_a_node_that_its_claims_have_left() {
         pod["spec"]["schedulingGates"].as_array().is_some_and(|of| !of.is_empty())
     };
     assert!(is_gated(&world));
-    world.simulation.store.delete(&Id::new("Pod", NAMESPACE, "p1"));
+    // Its node is open, and has no room for it beside another pod.
+    let mut large = world.pod(&[], false, false, 500);
+    large["spec"]["nodeName"] = json!("n1");
+    world.create(large);
     world.simulation.store.remove(&Id::new("Pod", NAMESPACE, "p1"));
-    world.happen(&Happening::Cordoned(1, true));
     world.settle();
     let events: Vec<_> = world.simulation.events.iter().map(|(_, event)| event.reason).collect();
     let is_deleted = world

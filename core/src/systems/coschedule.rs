@@ -49,6 +49,7 @@ pub(crate) const SYSTEM: System = System {
         Gate {
             name: keys::GATE,
             until: "its placeholder has a node",
+            is_last: false,
             remedy: |_| {
                 "see the placeholder, below; stowplan's controller lifts the gate".to_owned()
             },
@@ -56,6 +57,7 @@ pub(crate) const SYSTEM: System = System {
         Gate {
             name: keys::CLAIMS_GATE,
             until: "the pods that mount its claims are on one node",
+            is_last: false,
             remedy: |_| "see its claims, below; stowplan's controller removes the gate".to_owned(),
         },
     ],

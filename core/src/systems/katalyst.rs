@@ -43,6 +43,7 @@ pub(crate) const SYSTEM: System = System {
     gates: &[Gate {
         name: keys::GATE,
         until: "a NUMA node is feasible for it",
+        is_last: true,
         remedy: |_| "see its events, and the pods on the NUMA nodes: stowplan map".to_owned(),
     }],
     request: member::request,

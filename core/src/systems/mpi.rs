@@ -43,6 +43,7 @@ pub(crate) const SYSTEM: System = System {
     gates: &[Gate {
         name: keys::GATE,
         until: "all workers of its MPI cluster are Ready and have DNS names",
+        is_last: false,
         remedy: |pod| format!("see the workers: {}", check_command("mpi", keys::CLUSTER, pod)),
     }],
     request: member::request,

@@ -60,6 +60,7 @@ pub(crate) const SYSTEM: System = System {
     gates: &[Gate {
         name: keys::GATE,
         until: "its StreamsJob has a recorded placement",
+        is_last: false,
         remedy: |pod| {
             format!("see the conditions of the job: {}", check_command("job", keys::JOB, pod))
         },

@@ -17,9 +17,15 @@ pub const ONE_NODE: &str = "stowplan.dev/one-node";
 pub const ANNOTATIONS: &[&str] = &[GROUP, MODE, ONE_NODE];
 
 /// The label of a namespace whose value `"true"` makes pods that mount the same claim share a node, if
-/// only one node can mount it at a time. Users write it. With this value it is also the label of a pod
-/// that has waited behind [`CLAIMS_GATE`].
+/// only one node can mount it at a time. Users write it. It is also the label of a pod that has waited
+/// behind [`CLAIMS_GATE`], with the value [`WAITED`], or [`WAITED_PINNED`].
 pub const ONE_NODE_CLAIMS: &str = "stowplan.dev/one-node-claims";
+
+/// The value of [`ONE_NODE_CLAIMS`] on a pod that has waited.
+pub const WAITED: &str = "true";
+
+/// The value of [`ONE_NODE_CLAIMS`] on such a pod whose author requires a node by its name.
+pub const WAITED_PINNED: &str = "pinned";
 
 /// The scheduling gate that holds a pod until all pods that mount one of its claims are on one node.
 pub const CLAIMS_GATE: &str = "stowplan.dev/one-node-claims";

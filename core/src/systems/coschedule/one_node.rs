@@ -16,7 +16,9 @@ use std::collections::BTreeMap;
 use super::keys::{self, ONE_NODE, ONE_NODE_CLAIMS};
 use super::member::PodRequest;
 use super::resources::CLAIM;
+use crate::kubernetes::required_node_terms;
 use crate::names::is_dns_subdomain;
+use crate::placement::affinity::bound_to;
 use crate::placement::intent::{
     Change, Enforcement, LabelRequirement, Operator, PodTerm, Selector,
 };
@@ -125,7 +127,12 @@ impl PodRequest<'_> {
                 || self.policy.coschedule.controller_absent == ControllerAbsent::Wait;
             if waits {
                 if pod.label(ONE_NODE_CLAIMS).is_none() {
-                    let (key, value) = (ONE_NODE_CLAIMS.to_owned(), "true".to_owned());
+                    let terms = required_node_terms(Some(&pod.affinity)).unwrap_or_default();
+                    let value = match bound_to(terms) {
+                        None => keys::WAITED,
+                        Some(_) => keys::WAITED_PINNED,
+                    };
+                    let (key, value) = (ONE_NODE_CLAIMS.to_owned(), value.to_owned());
                     self.add_change(ONE_NODE_CLAIMS, &why, Change::Label { key, value });
                 }
                 self.add_change(ONE_NODE_CLAIMS, &why, Change::Gate(keys::CLAIMS_GATE));

@@ -9,7 +9,7 @@ use crate::kubernetes::{
     required_node_terms, required_pod_terms, workload,
 };
 use crate::systems;
-use crate::systems::coschedule::keys::{CLAIMS_GATE, ONE_NODE_CLAIMS, of_claim};
+use crate::systems::coschedule::keys::{CLAIMS_GATE, ONE_NODE_CLAIMS, WAITED, of_claim};
 use crate::systems::exclusion::{IGNORE, is_opted_out};
 use crate::systems::wake::woken;
 use crate::view::index::Sets;
@@ -34,8 +34,9 @@ pub(crate) struct Mounted {
     pub has_waited: bool,
     /// True if it is of a DaemonSet, which gives each node one pod: such a pod is left alone.
     pub of_daemon_set: bool,
-    /// True if a controller of Kubernetes creates it again if it is deleted.
-    pub created_again: bool,
+    /// True if a controller of Kubernetes creates it again if it is deleted, and does not count that as a failure;
+    /// and the node that it requires by name is none of its author's choice.
+    pub can_be_recreated: bool,
     /// The Deployment that it belongs to.
     pub deployment: Option<Box<str>>,
     /// Set while it has no node.
@@ -59,7 +60,7 @@ pub(crate) struct Waiting {
     pub gate: Option<usize>,
     /// True if it has a scheduling gate.
     pub is_gated: bool,
-    /// True if it has a scheduling gate that is not stowplan's.
+    /// True if it has another scheduling gate, that is removed without regard to [`CLAIMS_GATE`].
     pub has_foreign_gate: bool,
     /// The object below which a patch gives it its first required node term.
     pub above_terms: AboveNodeTerms,
@@ -84,7 +85,9 @@ impl Waiting {
         Self {
             gate: gates(pod).position(|gate| gate == CLAIMS_GATE),
             is_gated: gates(pod).next().is_some(),
-            has_foreign_gate: gates(pod).any(|gate| systems::gate(gate).is_none()),
+            has_foreign_gate: gates(pod).any(|gate| {
+                gate != CLAIMS_GATE && systems::gate(gate).is_none_or(|known| !known.is_last)
+            }),
             above_terms: AboveNodeTerms::from(pod),
             terms: required_node_terms(affinity(pod)).unwrap_or_default().into(),
             tolerations: tolerations.unwrap_or_default().into(),
@@ -156,7 +159,9 @@ impl TableRow for Mounted {
             ignored: is_opted_out(label(&pod.metadata, IGNORE)),
             has_waited: label(&pod.metadata, ONE_NODE_CLAIMS).is_some(),
             of_daemon_set: controller(&pod.metadata).is_some_and(|of| of.kind == "DaemonSet"),
-            created_again: is_created_again(&pod.metadata),
+            can_be_recreated: is_created_again(&pod.metadata)
+                && controller(&pod.metadata).is_some_and(|of| of.kind != "Job")
+                && label(&pod.metadata, ONE_NODE_CLAIMS) == Some(WAITED),
             deployment: deployment.map(|(_, name)| name.into()),
             waiting: node.is_none().then(|| Box::new(Waiting::read(pod))),
         })

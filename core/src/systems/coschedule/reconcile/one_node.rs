@@ -131,6 +131,13 @@ impl<'v> ClaimPod<'v> {
                 used(one),
                 used(other)
             )),
+            (Some(_), None) if self.are_all_ending(view) => {
+                let (_, (pod, claim)) = nodes.first_key_value().ok_or_else(String::new)?;
+                Err(format!(
+                    "claim {claim} is in use by pod {}, which is being deleted: this pod starts when it has ended",
+                    pod.name.name
+                ))
+            }
             (Some(one), None) if !is_open(one.0, &waiting.tolerations, view) => Err(format!(
                 "{}, which takes no new pods: this pod starts when that one has ended{}",
                 used(one),
@@ -173,15 +180,14 @@ impl<'v> ClaimPod<'v> {
             // The scheduler tries it again by itself if it lacks anything else.
             let is_forgotten = unschedulable.message.contains(NOT_BESIDE);
             let due = is_forgotten.then(|| wake::due(since, waiting.woken, PATIENCE)).flatten();
-            let is_closed = |node: &&str| !is_open(node, &waiting.tolerations, view);
-            return match (required.filter(is_closed), due) {
-                (Some(node), _) if self.mounted.created_again => Fate::Recreated(format!(
-                    "it requires node {node}, which takes no new pods, and the pods of its claims have left it"
+            return match (required, due) {
+                (_, Some(due)) if self.mounted.has_labels => Fate::Woken(due),
+                (Some(node), _) if self.mounted.can_be_recreated => Fate::Recreated(format!(
+                    "it requires node {node}, which has no room for it or takes no new pods, and the pods of its claims have left it"
                 )),
                 (Some(node), _) => Fate::Waits(Why::Unschedulable(format!(
-                    "it requires node {node}, which takes no new pods, and the pods of its claims have left it: delete the pod and create it again"
+                    "it requires node {node}, which has no room for it or takes no new pods, and the pods of its claims have left it: delete the pod and create it again"
                 ))),
-                (None, Some(due)) if self.mounted.has_labels => Fate::Woken(due),
                 (None, _) => Fate::Left,
             };
         };
@@ -228,6 +234,12 @@ impl<'v> ClaimPod<'v> {
     fn users_of_all(self, view: &'v View) -> impl Iterator<Item = (ClaimPod<'v>, &'v str)> {
         let claims = self.claims(view);
         claims.flat_map(move |claim| self.users(claim, view).map(|pod| (pod, &*claim.name)))
+    }
+
+    /// Returns true if all bound pods that mount its claims are being deleted.
+    fn are_all_ending(self, view: &View) -> bool {
+        let mut bound = self.users_of_all(view).filter(|(pod, _)| pod.node().is_some());
+        bound.all(|(pod, _)| pod.mounted.identity.deleting)
     }
 
     /// Returns the nodes of the other pods that mount its claims, each with one pod and its claim.
