@@ -18,7 +18,7 @@ use cases::{made_claim, mistyped, pod_of_task_run, run, task_run, tekton, templa
 
 use crate::cli::command::Folder;
 use crate::planned_cases::{WORKLOADS, made, member, misshapen, pool_spec, workload};
-use crate::pods::{Kind, patch_of, patched, review_of, view_of};
+use crate::pods::{Kind, patch_of, patched, random_cases, review_of, view_of};
 use crate::properties::cluster::{Cluster, cluster, policy_text};
 use crate::properties::job::job;
 use crate::properties::pod::any_pod;
@@ -177,14 +177,8 @@ fn without_null(value: &Value) -> Value {
     }
 }
 
-/// As many cases as the environment variable `PROPTEST_CASES` says, which proptest reads, or 100.
-fn config() -> ProptestConfig {
-    let config = ProptestConfig::default();
-    ProptestConfig { cases: if config.cases == 256 { 100 } else { config.cases }, ..config }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(random_cases())]
 
     #[test]
     fn on_pods_and_on_those_of_workloads(

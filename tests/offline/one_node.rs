@@ -12,7 +12,7 @@ use stowplan_core::systems::policy::Policy;
 use stowplan_core::systems::{self, View};
 use stowplan_core::view::Scope;
 
-use crate::pods::{decide_pod, patch_of, patched};
+use crate::pods::{decide_pod, patch_of, patched, random_cases};
 
 const NAMESPACE: &str = "ns";
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
@@ -227,14 +227,8 @@ impl World {
     }
 }
 
-/// As many cases as the environment variable `PROPTEST_CASES` says, which proptest reads, or 100.
-fn config() -> ProptestConfig {
-    let config = ProptestConfig::default();
-    ProptestConfig { cases: if config.cases == 256 { 100 } else { config.cases }, ..config }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(random_cases())]
 
     /// No claim is in use on two nodes, and each pod runs once its predecessors have ended and there is room.
     #[test]

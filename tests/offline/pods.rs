@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use proptest::prelude::ProptestConfig;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stowplan_core::admission::{Decision, ParseError, Review, decide};
@@ -93,6 +94,12 @@ impl Kind {
             }
         }
     }
+}
+
+/// As many random cases as the environment variable `PROPTEST_CASES` says, which proptest reads, or 100.
+pub(crate) fn random_cases() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    ProptestConfig { cases: if config.cases == 256 { 100 } else { config.cases }, ..config }
 }
 
 /// The review of a pod's creation in `namespace`.

@@ -47,8 +47,8 @@ pub(crate) enum Fate {
     Waits(Why),
     /// At this time the scheduler should try it again, or its state is looked at again.
     Woken(Timestamp),
-    /// It is deleted, so that its controller creates it again, because it requires a closed node that the pods
-    /// of its claims have left.
+    /// It is deleted, so that its controller creates it again, because it requires a node that the pods of its
+    /// claims have left, and that does not take it.
     Recreated(String),
     /// Nothing: the scheduler places it, or gates of others hold it.
     Left,
@@ -131,13 +131,10 @@ impl<'v> ClaimPod<'v> {
                 used(one),
                 used(other)
             )),
-            (Some(_), None) if self.are_all_ending(view) => {
-                let (_, (pod, claim)) = nodes.first_key_value().ok_or_else(String::new)?;
-                Err(format!(
-                    "claim {claim} is in use by pod {}, which is being deleted: this pod starts when it has ended",
-                    pod.name.name
-                ))
-            }
+            (Some((_, (pod, claim))), None) if self.are_all_ending(view) => Err(format!(
+                "claim {claim} is in use by pod {}, which is being deleted: this pod starts when it has ended",
+                pod.name.name
+            )),
             (Some(one), None) if !is_open(one.0, &waiting.tolerations, view) => Err(format!(
                 "{}, which takes no new pods: this pod starts when that one has ended{}",
                 used(one),
@@ -332,9 +329,7 @@ impl PlanBuilder<'_, '_> {
             }
         }
     }
-}
 
-impl PlanBuilder<'_, '_> {
     /// Removes the gates of pods whose namespace no longer asks for one node, and of those that were opted out
     /// since: they run anywhere.
     fn release_forgotten(&mut self, asked: &[ClaimPod<'_>]) {
