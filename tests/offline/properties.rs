@@ -10,7 +10,7 @@ pub(crate) mod pod;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::cases::{CASES, changed_case, claim, review};
+use self::cases::{CASES, changed_case, claim, each_change, review};
 use self::cluster::{cluster, policy};
 use self::coschedule::{GATE, PLACEHOLDER, member_changes, member_term, merged};
 use self::job::job;
@@ -54,6 +54,28 @@ fn must_be_the_last(
     Ok(())
 }
 
+/// Fails if the answer to the case with this object does not apply, loses a field, or is changed
+/// again when it is sent back.
+fn keeps_everything_and_is_decided_once(
+    case: &Case,
+    view: &View,
+    object: &Value,
+) -> Result<(), TestCaseError> {
+    let Case { kind, namespace, policy, .. } = case;
+    let Ok(decision) = kind.decide(namespace, object, view, policy) else { return Ok(()) };
+    let Ok(patch) = patch_of(&decision) else { return Ok(()) };
+    if kind.check(object).is_err() {
+        // No API server sends it. If stowplan could read it, the answer applies.
+        patched(object, &patch).map_err(TestCaseError::fail)?;
+        return Ok(());
+    }
+    let result = applied(*kind, object, &patch)?;
+    for sent_back in [&result, &kind.touched_by_others(&result)] {
+        must_be_the_last(*kind, namespace, sent_back, view, policy)?;
+    }
+    Ok(())
+}
+
 proptest! {
     #[test]
     fn a_patch_applies_keeps_everything_and_is_the_last(pod in any_pod(), cluster in cluster(), policy in policy()) {
@@ -76,19 +98,8 @@ proptest! {
 
     #[test]
     fn a_changed_case_keeps_everything_and_is_decided_once((index, object) in changed_case()) {
-        let Case { kind, namespace, policy, .. } = &CASES[index];
-        let view = CASES[index].view().unwrap();
-        let Ok(decision) = kind.decide(namespace, &object, &view, policy) else { return Ok(()) };
-        let Ok(patch) = patch_of(&decision) else { return Ok(()) };
-        if kind.check(&object).is_err() {
-            // No API server sends it. If stowplan could read it, the answer applies.
-            patched(&object, &patch).map_err(TestCaseError::fail)?;
-            return Ok(());
-        }
-        let result = applied(*kind, &object, &patch)?;
-        for sent_back in [&result, &kind.touched_by_others(&result)] {
-            must_be_the_last(*kind, namespace, sent_back, &view, policy)?;
-        }
+        let case = &CASES[index];
+        keeps_everything_and_is_decided_once(case, &case.view().unwrap(), &object)?;
     }
 
     #[test]
@@ -265,6 +276,18 @@ proptest! {
             object["apiVersion"] = json!("stowplan.dev/v1alpha1");
         }
         let _ = systems::object(object);
+    }
+}
+
+#[test]
+fn each_case_that_lacks_an_outer_field_keeps_everything_and_is_decided_once() {
+    for case in CASES.iter() {
+        let view = case.view().unwrap();
+        for (place, object) in each_change(&case.object) {
+            if let Err(error) = keeps_everything_and_is_decided_once(case, &view, &object) {
+                panic!("{} with {place}: {error}", case.name);
+            }
+        }
     }
 }
 

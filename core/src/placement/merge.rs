@@ -55,7 +55,10 @@ pub fn merge(
 
 /// The part of the pod that operations can touch, without the values of labels and annotations.
 fn outline(pod: &Pod<'_>, intents: &[Intent], parts: Option<&Parts<'_>>) -> Value {
-    let mut document = json!({"metadata": metadata::outline(pod, intents)});
+    let mut document = json!({});
+    if pod.metadata.is_present {
+        document["metadata"] = metadata::outline(pod, intents);
+    }
     if !pod.has_spec {
         return document;
     }

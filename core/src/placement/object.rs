@@ -29,6 +29,9 @@ pub struct Object<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata<'a> {
+    /// False for absent and for null: a patch must create the parent then.
+    #[serde(skip, default = "present")]
+    pub is_present: bool,
     /// Absent until the API server has generated it from `generateName`.
     #[serde(borrow, default)]
     pub name: Option<Text<'a>>,
@@ -41,6 +44,11 @@ pub struct Metadata<'a> {
     /// The owners.
     #[serde(borrow, default, deserialize_with = "null_is_default")]
     pub owner_references: Vec<OwnerReference<'a>>,
+}
+
+/// Returns the value of `is_present` for metadata that was decoded.
+fn present() -> bool {
+    true
 }
 
 impl Metadata<'_> {

@@ -64,6 +64,20 @@ fn changed(of: Vec<usize>) -> impl Strategy<Value = (usize, Value)> {
     })
 }
 
+/// Returns the object without one of its outer fields, for each of them and each way to lack it,
+/// with the place. Patches add to these fields, so they are the ones whose absence matters.
+pub(crate) fn each_change(object: &Value) -> impl Iterator<Item = (String, Value)> {
+    let changes = [Change::Null, Change::Empty, Change::Remove];
+    let is_outer = |pointer: &String| pointer.matches('/').count() <= 2;
+    pointers(object).into_iter().filter(is_outer).flat_map(move |pointer| {
+        changes.map(|change| {
+            let mut changed = object.clone();
+            change_at(&mut changed, &pointer, change);
+            (format!("{change:?} at {pointer}"), changed)
+        })
+    })
+}
+
 fn change_at(object: &mut Value, pointer: &str, change: Change) {
     let value = object.pointer_mut(pointer).expect("a pointer to a value");
     match change {

@@ -70,7 +70,7 @@ pub(crate) async fn what_is_broken_is_named(world: Arc<World>) -> Result<()> {
     has(
         &said.out,
         &[
-            "ok       certificate            3 webhooks trust what the Secret serves, ",
+            "ok       certificate            4 webhooks trust what the Secret serves, ",
             "ok       controller             controller-0 leads, renewed ",
             "ok       rights                 the accounts have what this version needs: ",
             "ok       trial-pod ",
