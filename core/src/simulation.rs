@@ -167,6 +167,8 @@ pub struct Simulation {
     pub makes_pods: bool,
     /// The kinds of objects that a quota or a policy keeps the controller from creating.
     pub forbidden: Vec<&'static str>,
+    /// True if the API server refuses changes of pod templates, as Kueue's webhook does.
+    pub keeps_templates: bool,
     /// `false` if the API server has no subresource `resize` of pods.
     pub resizes: bool,
     /// The pods that their owners create again by the same names.
@@ -195,6 +197,7 @@ impl Simulation {
             events: Vec::new(),
             makes_pods: true,
             forbidden: Vec::new(),
+            keeps_templates: false,
             resizes: true,
             recreated: BTreeMap::new(),
             admit: None,

@@ -14,7 +14,7 @@ use super::progress::Progress;
 pub(super) use access::{Access, parse_namespace};
 use lists::{Lists, WITHOUT_NODES};
 use stowplan_core::systems;
-use stowplan_core::systems::check::Cluster;
+use stowplan_core::systems::check::{Cluster, queue};
 use stowplan_core::systems::policy::Policy;
 use stowplan_core::systems::{Projected as _, TABLES, TableType, View};
 use stowplan_core::view::resource::NODE;
@@ -200,6 +200,9 @@ async fn list_for_check(access: &Access, part: &Part<'_>) -> anyhow::Result<Live
         }
     }
     lists.known.insert("Pod".to_owned());
+    if cluster.pods.iter().any(queue::is_queued) {
+        lists.list_workloads().await?.into_iter().for_each(|of| cluster.add_workload(of));
+    }
     lists.list_events().await?.into_iter().for_each(|event| cluster.add_event(event));
     let policy = match part.with_policy {
         true => Some(policy::read(&mut lists).await?),

@@ -150,8 +150,8 @@ impl Executor {
         self.writer.metrics.controller_actions.set(i64::try_from(unfinished).unwrap_or(i64::MAX));
     }
 
-    /// Returns the actions that are carried out while others of the plan are refused, but for objects that the plan
-    /// writes itself.
+    /// Returns the actions that are carried out while others of the plan are refused, but for objects to which the plan
+    /// has a write that is not refused.
     fn instead(&self, actions: &[Action], now: Instant) -> Vec<Action> {
         let is_refused = |action: &&Action| {
             let pause = self.paused.get(&action.target).filter(|pause| now < pause.until);
@@ -162,7 +162,7 @@ impl Executor {
         let refusals = actions.iter().filter(is_refused).filter_map(|of| of.refusal.as_ref());
         let mut instead: Vec<Action> = refusals.flat_map(|of| &of.instead).cloned().collect();
         if !instead.is_empty() {
-            let writes = actions.iter().filter(|action| action.write != Write::None);
+            let writes = actions.iter().filter(|of| of.write != Write::None && !is_refused(of));
             let written: HashSet<&Target> = writes.map(|action| &action.target).collect();
             instead.retain(|action| !written.contains(&action.target));
         }

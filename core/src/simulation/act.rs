@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use json_patch::PatchOperation;
+
 use super::store::{Answer, Id};
 use super::{CONTROLLER, Simulation};
 use crate::systems::plan::operation::replace_status;
@@ -27,6 +29,10 @@ pub struct Written {
     pub verb: &'static str,
     pub target: Target,
     pub outcome: Outcome,
+}
+
+fn changes_template(operations: &[PatchOperation]) -> bool {
+    operations.iter().any(|operation| operation.path().as_str().starts_with("/spec/template"))
 }
 
 impl Simulation {
@@ -82,6 +88,9 @@ impl Simulation {
         let before = self.store.version();
         let object = match &*write {
             Write::Part("resize", _) if !self.resizes => return Err(Answer::NotFound),
+            Write::Patch(operations) if self.keeps_templates && changes_template(operations) => {
+                return Err(Answer::Forbidden);
+            }
             Write::Patch(operations) => self.store.patch(&id, operations, false)?,
             Write::Part(subresource, operations) => {
                 self.store.patch(&id, operations, *subresource == "status")?

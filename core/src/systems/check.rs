@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod events;
 pub mod gates;
 pub mod installation;
+pub mod queue;
 pub mod words;
 
 use std::collections::BTreeSet;

@@ -10,7 +10,7 @@ use crate::cli::input::{self, Generator};
 use crate::cli::plan::settle;
 use crate::controller::lease;
 use stowplan_core::systems;
-use stowplan_core::systems::check::Cluster;
+use stowplan_core::systems::check::{Cluster, queue};
 
 /// Reads the cluster of the objects in `paths`, and returns it with their documents. An object gets
 /// what the API server adds to every such object, its name among that.
@@ -46,6 +46,11 @@ fn add(cluster: &mut Cluster, object: Value) -> Result<(), String> {
         ("v1", "Node") => serde_json::from_value(object).map(|node| cluster.add_node(node)),
         ("v1", "Pod") => serde_json::from_value(object).map(|pod| cluster.add_pod(pod)),
         ("v1", "Event") => serde_json::from_value(object).map(|event| cluster.add_event(event)),
+        (version, queue::KIND)
+            if queue::VERSIONS.iter().any(|of| version == format!("{}/{of}", queue::GROUP)) =>
+        {
+            serde_json::from_value(object).map(|workload| cluster.add_workload(workload))
+        }
         ("coordination.k8s.io/v1", "Lease") => {
             serde_json::from_value(object).map(|lease| add_lease(&lease, cluster))
         }

@@ -74,7 +74,7 @@ fn diagnose_as(context: &Context<'_>, name: &Name, pod: &Pod, with_changes: bool
         return diagnosis;
     }
     gates::report_own(&mut diagnosis, pod);
-    gates::report_foreign(&mut diagnosis, pod);
+    gates::report_foreign(&mut diagnosis, pod, context.cluster);
     of_pending.into_iter().for_each(|findings| diagnosis.extend(findings));
     let nodes = report_eligible_nodes(&mut diagnosis, pod, context);
     match led {

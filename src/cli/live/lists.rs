@@ -9,7 +9,7 @@ use std::fmt::{self, Debug};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -20,6 +20,7 @@ use crate::cluster::is_held;
 use crate::controller::lease;
 use stowplan_core::kubernetes::OTHER_DENIAL;
 use stowplan_core::systems::check::events::{AUTOSCALERS, CONTROLLER, FAILED_CREATE};
+use stowplan_core::systems::check::queue::{self, Workload};
 use stowplan_core::systems::{Object, TABLES, TableType, View};
 use stowplan_core::view::resource::{NODE, POD};
 use stowplan_core::view::table::{Definition, Watch};
@@ -157,7 +158,8 @@ impl Lists {
         self.known.insert(kind.resource.kind.to_owned());
         for document in documents {
             let object = Object::from_document(document.clone(), scope);
-            let object = object.map_err(|problem| Unlisted::invalid(kind, problem))?;
+            let object =
+                object.map_err(|problem| Unlisted::invalid(kind.resource.plural, problem))?;
             object.into_iter().for_each(|object| view.apply(object));
             keep(document);
         }
@@ -349,6 +351,31 @@ impl Lists {
         Ok(events)
     }
 
+    /// Lists Kueue's Workloads. Without Kueue there are none; without the right there are none, and a warning.
+    pub(super) async fn list_workloads(&mut self) -> Result<Vec<Workload>, Unlisted> {
+        for version in queue::VERSIONS {
+            let kind = GroupVersionKind::gvk(queue::GROUP, version, queue::KIND);
+            let resource = ApiResource::from_gvk(&kind);
+            let api: Api<DynamicObject> = match self.all {
+                true => Api::all_with(self.client.clone(), &resource),
+                false => Api::namespaced_with(self.client.clone(), &self.namespace, &resource),
+            };
+            let listed = self.list_pages(&api, "workloads", ListParams::default()).await;
+            if listed.as_ref().is_err_and(Unlisted::is_unserved) {
+                continue;
+            }
+            let without = "why Kueue holds pods is not known";
+            let listed = self.unless_forbidden(listed, without)?.unwrap_or_default();
+            let documents = listed.into_iter().filter_map(|of| build_document(of, &resource));
+            let read = |of| {
+                serde_json::from_value(of)
+                    .map_err(|problem| Unlisted::invalid("workloads", problem.to_string()))
+            };
+            return documents.map(read).collect();
+        }
+        Ok(Vec::new())
+    }
+
     /// Lists the objects that `wanted` selects, page by page.
     async fn list_pages<K>(
         &self,
@@ -451,8 +478,7 @@ impl Unlisted {
     }
 
     /// The error for an object of the list that cannot be decoded.
-    fn invalid(kind: &Kind, problem: String) -> Self {
-        let plural = kind.resource.plural;
+    fn invalid(plural: &'static str, problem: String) -> Self {
         Self { plural, error: Problem::Object(problem), server: String::new() }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 
 use super::events::Events;
+use super::queue::Workload;
 use crate::kubernetes::{is_finished, node_name};
 use crate::systems;
 use crate::systems::View;
@@ -22,6 +23,7 @@ pub struct Cluster {
     /// The kinds of which all objects are known: only of these an object can be said not to exist.
     pub known: BTreeSet<String>,
     events: Events,
+    workloads: Vec<Workload>,
 }
 
 impl Cluster {
@@ -44,6 +46,16 @@ impl Cluster {
     /// Adds an event, if it says why an object waits or does not exist.
     pub fn add_event(&mut self, event: Event) {
         self.events.add(event);
+    }
+
+    /// Adds a Workload of Kueue's.
+    pub fn add_workload(&mut self, workload: Workload) {
+        self.workloads.push(workload);
+    }
+
+    /// Returns the Workload of Kueue's that a pod is part of.
+    pub(super) fn workload(&self, pod: &Pod) -> Option<&Workload> {
+        self.workloads.iter().find(|workload| workload.has(pod))
     }
 
     /// Returns why a pod of a workload was last not created, as its controller says.

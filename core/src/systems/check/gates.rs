@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::Diagnosis;
+use super::{Cluster, Diagnosis, queue};
 use crate::kubernetes::gates;
 use crate::systems;
 
@@ -20,14 +20,20 @@ const OWNERS: &[(&str, &str, &str)] = &[
     ("scheduling.volcano.sh/", "Volcano", "podgroups.scheduling.volcano.sh"),
 ];
 
-/// Reports the gates that hold a pod and are not stowplan's.
-pub fn report_foreign(diagnosis: &mut Diagnosis, pod: &Pod) {
+/// Reports the gates that hold a pod and are not stowplan's, with what their owner says.
+pub fn report_foreign(diagnosis: &mut Diagnosis, pod: &Pod, cluster: &Cluster) {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    let workload = cluster.workload(pod);
     for gate in gates(pod).filter(|gate| systems::gate(gate).is_none()) {
         let known = OWNERS.iter().find(|(prefix, ..)| gate.starts_with(prefix));
+        let mut says = String::new();
         let (whose, remedy) = match known {
             Some((_, owner, objects)) => {
-                (format!("of {owner}"), format!("kubectl describe {objects} -n {namespace}"))
+                let workload = workload.filter(|_| objects.ends_with(queue::GROUP));
+                says.extend(workload.map(|workload| format!(": {workload}")));
+                let name = workload.map(|of| format!(" {}", of.name())).unwrap_or_default();
+                let remedy = format!("kubectl describe {objects}{name} -n {namespace}");
+                (format!("of {owner}"), remedy)
             }
             None => {
                 let domain = gate.split_once('/').map_or(gate, |(domain, _)| domain);
@@ -36,7 +42,7 @@ pub fn report_foreign(diagnosis: &mut Diagnosis, pod: &Pod) {
             }
         };
         let what =
-            format!("the scheduling gate {gate}, {whose}, holds it until its owner lifts it");
+            format!("the scheduling gate {gate}, {whose}, holds it until its owner lifts it{says}");
         diagnosis.report(what, remedy);
     }
 }

@@ -58,8 +58,9 @@ pub const SERVED_RUN: &str = "coschedule.stowplan.dev/pipelinerun";
 pub const SERVED_GROUP: &str = "coschedule.stowplan.dev/group-name";
 
 /// The annotation of a placeholder that has no pod, so that new members do not wait for it: `true` if its StatefulSet
-/// cannot create one; if it has stepped aside for its run's pods, because a ResourceQuota has no room for both, since
-/// when, in seconds since 1970.
+/// cannot create one; if it has stepped aside for the pods of its group, because a quota or a queue has no room for
+/// both, since when, in seconds since 1970. It is also the label, with the value `true`, of pods that then run without
+/// it.
 pub const FAILED: &str = "stowplan.dev/placeholder-failed";
 
 /// The annotation of a placeholder without a pod: since when, in seconds since 1970. Rarely

@@ -34,6 +34,7 @@ use super::family;
 use super::groups::{Leader, Leaders};
 use crate::policy::Period;
 use crate::systems::View;
+use crate::systems::coschedule::keys::FAILED;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::plan::{Action, Plan, Refusal, Target, Write};
 use crate::systems::policy::Policy;
@@ -196,7 +197,9 @@ impl PlanBuilder<'_, '_> {
     fn create(&mut self, desired: &Desired<'_>) {
         let run = desired.run().map(|of| (of.name, of.run));
         let members = GroupPod::living(&desired.name, self.view());
-        let waiting: Vec<_> = members.filter(|pod| pod.member.node.is_none()).collect();
+        let members: Vec<_> = members.collect();
+        let has_left = members.iter().any(|pod| pod.details.has_left);
+        let waiting: Vec<_> = members.into_iter().filter(|of| of.member.node.is_none()).collect();
         let only = match self.facts.first_node(desired) {
             Ok(Some(only)) => only,
             Ok(None) => return,
@@ -207,8 +210,13 @@ impl PlanBuilder<'_, '_> {
             None => next::needed_room(desired, &waiting, self.facts),
         };
         let plan = desired.first_plan(only, room);
-        let document = desired.document(&plan, &self.facts.policy.coschedule.placeholder);
-        let (instead, is_needed) = self.let_in(desired, &waiting, plan.only.as_deref());
+        let mut document = desired.document(&plan, &self.facts.policy.coschedule.placeholder);
+        if has_left {
+            // It says to the webhook that the group runs without it.
+            document["spec"]["replicas"] = 0.into();
+            document["metadata"]["annotations"][FAILED] = self.facts.now_text().into();
+        }
+        let (instead, is_needed) = self.let_in(desired, &waiting, plan.only.as_deref(), has_left);
         let but = match is_needed {
             true => {
                 ", but for those that mount a claim which it would make, or have their own label app.kubernetes.io/component or app.kubernetes.io/instance"

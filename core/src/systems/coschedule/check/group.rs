@@ -118,7 +118,7 @@ impl<'c> CheckedGroup<'c> {
         let details = self.made.and_then(|made| made.details.as_deref());
         if let Some(since) = details.and_then(|details| details.time(FAILED)) {
             diagnosis.decided.push(format!(
-                "it stepped aside at {since}, because a ResourceQuota had no room for a pod of the run beside it: later pods of the group run beside those that run"
+                "it stepped aside at {since}, because a quota or a queue had no room for it beside a pod of its group, or its pod template could not be changed: the pods of the group run beside each other"
             ));
             return diagnosis;
         }
@@ -143,7 +143,7 @@ impl<'c> CheckedGroup<'c> {
             (Some(pod), None) if is_finished(pod) => {}
             // Placeholders have no gates of stowplan's.
             (Some(pod), None) if gates(pod).next().is_some() => {
-                report_foreign(&mut diagnosis, pod);
+                report_foreign(&mut diagnosis, pod, self.cluster);
             }
             (_, None) => {
                 let room = self.plan().and_then(|plan| plan.room.as_ref());

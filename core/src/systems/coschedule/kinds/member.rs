@@ -15,7 +15,7 @@ use crate::kubernetes::{
 };
 use crate::systems;
 use crate::systems::coschedule::keys::{
-    ASSISTANT, COMPONENT, COMPONENT_VALUE, GATE, GROUP, INSTANCE, MEMBER,
+    ASSISTANT, COMPONENT, COMPONENT_VALUE, FAILED, GATE, GROUP, INSTANCE, MEMBER,
 };
 use crate::systems::exclusion::{IGNORE, is_opted_out};
 use crate::systems::wake::woken;
@@ -59,6 +59,10 @@ pub(crate) struct MemberDetails {
     /// True if the pod affinity selects the member itself, so that it runs beside the other members, and needs no
     /// placeholder.
     pub is_beside_others: bool,
+    /// True if it has the labels of its placeholder's pod, so that the pod affinity of members selects it, too.
+    pub stands_in: bool,
+    /// True if its placeholder has stepped aside, and it runs without.
+    pub has_left: bool,
     /// True if it has a label of a placeholder's pod with a value of its author's own.
     pub is_labelled: bool,
     /// True if Tekton's own affinity assistant places it.
@@ -118,6 +122,7 @@ impl Member {
         let of_placeholder = [(COMPONENT, Some(COMPONENT_VALUE)), (INSTANCE, placeholder)];
         let has = |(key, value): (&str, Option<&str>)| label(metadata, key) == value;
         let is_other = |of: (&str, Option<&str>)| label(metadata, of.0).is_some() && !has(of);
+        let stands_in = of_placeholder.into_iter().all(has);
         let details = (scope == Scope::Controller).then(|| {
             Box::new(MemberDetails {
                 assisted: annotation(metadata, ASSISTANT).is_some(),
@@ -126,8 +131,9 @@ impl Member {
                 created_again: is_created_again(metadata),
                 runs_for_ever: runs_for_ever(metadata),
                 follows: has_term(INSTANCE) || has_term(MEMBER),
-                is_beside_others: has_term(MEMBER)
-                    || has_term(INSTANCE) && of_placeholder.into_iter().all(has),
+                is_beside_others: has_term(MEMBER) || has_term(INSTANCE) && stands_in,
+                stands_in,
+                has_left: label(metadata, FAILED).is_some(),
                 is_labelled: of_placeholder.into_iter().any(is_other),
                 ..MemberDetails::read(pod)
             })

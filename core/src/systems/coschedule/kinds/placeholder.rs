@@ -1,6 +1,6 @@
 //! Placeholders: the StatefulSets of groups, and their pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
@@ -182,6 +182,8 @@ pub(crate) struct PlaceholderPod {
     pub unschedulable: Option<Unschedulable>,
     /// True if a scheduling gate holds it: one of others, because stowplan sets none.
     pub is_gated: bool,
+    /// The domains of the keys of its labels: a queue that counts it has labelled it.
+    pub label_domains: BTreeSet<Box<str>>,
     /// Its plan; `None` if that is missing or invalid.
     pub plan: Option<Box<PodPlan>>,
     /// The time when it was last woken, in seconds since 1970. Only the controller keeps it.
@@ -212,6 +214,10 @@ impl PlaceholderPod {
             scheduled_since: scheduled_since(pod),
             unschedulable: Unschedulable::read_with_errors(pod),
             is_gated: kubernetes::gates(pod).next().is_some(),
+            label_domains: {
+                let labels = pod.metadata.labels.iter().flatten().filter(|_| is_complete);
+                labels.filter_map(|(key, _)| Some(key.split_once('/')?.0.into())).collect()
+            },
             plan: PodPlan::read(&pod.metadata, placeholder).map(Box::new),
             woken: is_complete.then(|| woken(pod)).flatten(),
             keeps_node: KEEPS_NODE.map(|(key, _)| {

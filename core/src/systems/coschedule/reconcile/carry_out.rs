@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::gate::ungate;
 use super::group_pod::GroupPod;
-use super::next::{Decision, Next, Step, Trouble};
+use super::next::{Aside, Decision, Next, Step, Trouble};
 use super::state::{Facts, State};
 use super::{Why, reason};
 use crate::systems::View;
@@ -140,8 +140,22 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
             Next::Rewrite(plan) => {
                 let requests = &self.facts.policy.coschedule.placeholder.requests;
                 let desired = state.desired.into_iter();
-                let operations = desired.flat_map(|of| of.rewrite(placeholder, &plan, requests));
-                self.change(name, placeholder, operations.collect());
+                let mut operations = vec![test_uid(&placeholder.identity.uid)];
+                operations.extend(desired.flat_map(|of| of.rewrite(placeholder, &plan, requests)));
+                let target = Target::new(STATEFUL_SET, name, &placeholder.identity.uid);
+                let aside = Write::Patch(self.stepped_aside(placeholder));
+                let aside = Action::new(target.clone(), aside, Vec::new()).with_volatile(TIMES);
+                let refusal = Refusal {
+                    reason: reason::PLACEHOLDER_STEPPED_ASIDE,
+                    note: format!(
+                        "the pod template of placeholder {} cannot be changed: the placeholder is deleted, and the pods of its group run beside each other; the API server says",
+                        name.name
+                    ),
+                    waiting: self.group_of(state),
+                    instead: vec![aside],
+                };
+                let action = Action::new(target, Write::Patch(operations), Vec::new());
+                self.act(action.with_volatile(TIMES).with_refusal(refusal));
             }
             Next::Resize(room) => {
                 let Some(pod) = state.pod else { return };
@@ -182,17 +196,42 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 self.act(wake::call(&pod_name, &pod.identity.uid, now, "placeholder"));
             }
             // One for each namespace and plan: the next plan sees when it stepped aside.
-            Next::StepAside if !self.aside.insert(name.namespace.clone()) => {}
-            Next::StepAside => {
-                let mut operations = annotate(placeholder, FAILED, self.facts.now_text());
-                operations.push(add(&["spec", "replicas"], 0));
-                self.change(name, placeholder, operations);
+            Next::StepAside(Aside::Quota) if !self.aside.insert(name.namespace.clone()) => {}
+            Next::StepAside(why) => {
+                let mut operations = self.stepped_aside(placeholder);
+                if why == Aside::Quota {
+                    operations.push(add(&["spec", "replicas"], 0));
+                }
+                self.write(STATEFUL_SET, name, &placeholder.identity.uid, Write::Patch(operations));
+                let why = match why {
+                    Aside::Quota => {
+                        format!(
+                            "a ResourceQuota has no room for a pod of the run beside placeholder {}",
+                            name.name
+                        )
+                    }
+                    Aside::Queue => format!(
+                        "a queue holds placeholder {} by its gate, or pods of its group while it counts the placeholder",
+                        name.name
+                    ),
+                };
                 let note = format!(
-                    "a ResourceQuota has no room for a pod of the run beside placeholder {}: the placeholder is deleted, and later pods of its group run beside those that run",
-                    name.name
+                    "{why}: the placeholder is deleted, and the pods of its group run beside each other"
                 );
                 let reason = reason::PLACEHOLDER_STEPPED_ASIDE;
-                self.report_to_run(state, Event { warning: true, reason, note });
+                for target in self.group_of(state) {
+                    self.report(target, Event { warning: true, reason, note: note.clone() });
+                }
+            }
+            Next::LetIn => {
+                let Some(desired) = state.desired else { return };
+                let (actions, _) = self.let_in(desired, &state.waiting, None, true);
+                // A queue may count a StatefulSet that has been scaled down, until it is deleted.
+                if actions.is_empty() && state.details.replicas != Some(0) {
+                    let write = Write::Delete { grace: None, version: None };
+                    self.write(STATEFUL_SET, name, &placeholder.identity.uid, write);
+                }
+                actions.into_iter().for_each(|action| self.act(action));
             }
             Next::Recreate { why } => {
                 let Some(pod) = state.pod else { return };
@@ -216,6 +255,21 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         }
     }
 
+    /// Returns the operations that let a placeholder step aside once its group runs without it.
+    fn stepped_aside(&self, placeholder: &Placeholder) -> Vec<PatchOperation> {
+        let mut operations = vec![test_uid(&placeholder.identity.uid)];
+        operations.extend(annotate(placeholder, FAILED, self.facts.now_text()));
+        operations
+    }
+
+    /// Returns the objects that learn what becomes of a placeholder: its run, else the waiting pods of its group.
+    fn group_of(&self, state: &State<'_>) -> Vec<Target> {
+        match target_of_run(state.run) {
+            Some(run) => vec![run],
+            None => with_task_runs(state.waiting.iter()).collect(),
+        }
+    }
+
     fn report_to_run(&mut self, state: &State<'_>, event: Event) {
         if let Some(run) = target_of_run(state.run) {
             self.report(run, event);
@@ -226,7 +280,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         let (name, uid) = (pod.name, &pod.member.identity.uid);
         match step {
             Step::Admit(node) => {
-                let action = ungate(pod, node.as_deref(), None);
+                let action = ungate(pod, node.as_deref(), &[]);
                 action.into_iter().for_each(|action| self.act(action));
             }
             Step::Wake => self.act(wake::call(name, uid, self.facts.now, "coscheduled group")),

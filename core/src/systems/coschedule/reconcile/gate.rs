@@ -1,6 +1,6 @@
 //! Removes the scheduling gates of members. They wait until their placeholder has a node, and those that
-//! cannot follow it by pod affinity then require that node by name. Where the API server refuses the placeholder,
-//! they run without it.
+//! cannot follow it by pod affinity then require that node by name. Where the API server refuses the placeholder, or
+//! it has stepped aside, they run without it.
 //!
 //! While a pod is gated, the API server allows requirements to be added to its required node terms.
 //! So one patch adds them and removes the gate. It tests the version of the pod, because the indexes
@@ -18,7 +18,9 @@ use super::group_pod::GroupPod;
 use super::reason;
 use super::state::is_open;
 use crate::kubernetes::AboveNodeTerms;
-use crate::systems::coschedule::keys::{COMPONENT, COMPONENT_VALUE, GATE, INSTANCE, provisioned};
+use crate::systems::coschedule::keys::{
+    COMPONENT, COMPONENT_VALUE, FAILED, GATE, INSTANCE, provisioned,
+};
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::plan::operation::{add, remove_gate, require_nodes, test_uid};
 use crate::systems::plan::{Action, Event, Target, Write};
@@ -28,39 +30,55 @@ use crate::view::resource::POD;
 impl PlanBuilder<'_, '_> {
     /// Returns the actions that let the waiting members of a group run without its placeholder, which would have been
     /// on the node `only`, if given; and whether some need it all the same. The first of them runs where the
-    /// scheduler likes, the others beside it: by their pod affinity, or else by the node's name.
+    /// scheduler likes, the others beside it: by their pod affinity, or else by the node's name. `is_aside`: it has
+    /// stepped aside, and is not created again.
     pub(super) fn let_in(
         &self,
         desired: &Desired<'_>,
         waiting: &[GroupPod<'_>],
         only: Option<&str>,
+        is_aside: bool,
     ) -> (Vec<Action>, bool) {
         let (view, own) = (self.view(), &*desired.name.name);
+        let labels = labels(own, is_aside);
         let made = desired.templates.iter().map(|(claim, _)| provisioned(claim, own));
         let made: HashSet<String> = made.collect();
-        let running = view.members_of(&desired.name).filter_map(|(_, member)| member.place());
-        let beside = running.min();
+        let running: Vec<_> = GroupPod::living(&desired.name, view)
+            .filter(|pod| pod.member.place().is_some() && !pod.member.identity.deleting)
+            .collect();
+        // Those that run come first: the scheduler takes another node as soon as a pod selects itself alone.
+        if waiting.iter().any(GroupPod::needs_labels) {
+            let unmarked =
+                running.iter().filter(|pod| !pod.details.stands_in && !pod.keeps_labels());
+            let marks: Vec<_> = unmarked.map(|pod| mark(*pod, &labels)).collect();
+            if !marks.is_empty() {
+                return (marks, false);
+            }
+        }
+        let is_marked = running.iter().any(|pod| pod.details.stands_in);
+        let beside = running.iter().filter_map(|pod| pod.member.place()).min();
         let mut waiting = waiting.to_vec();
         waiting.sort_unstable_by_key(|pod| (!pod.details.follows, pod.name));
         let mut has_first = beside.is_some() || waiting.iter().any(|pod| !pod.is_gated());
         let (mut actions, mut is_needed) = (Vec::new(), false);
         for pod in waiting {
-            let GroupPod { member, details, .. } = pod;
-            let mounts_made = details.claims.iter().any(|claim| made.contains(&**claim));
-            // A controller may know the pod by these labels, but Tekton does not.
-            let keeps_labels = details.follows && details.is_labelled && member.task_run.is_none();
-            if mounts_made || keeps_labels {
+            let details = pod.details;
+            let is_missing = |claim: &str| {
+                made.contains(claim) && view.claim(&Name::new(&pod.name.namespace, claim)).is_none()
+            };
+            let keeps_labels = pod.needs_labels() && pod.keeps_labels();
+            if details.claims.iter().any(|claim| is_missing(claim)) || keeps_labels {
                 is_needed = true;
                 continue;
             }
-            let node = if details.follows { only } else { only.or(beside) };
+            let node = only.or_else(|| beside.filter(|_| !details.follows || !is_marked));
             let is_next = match node {
                 Some(node) => is_open(node, &details.tolerations, view),
                 None => details.follows || !has_first,
             };
             if is_next {
-                let stands_for = details.follows.then_some(own);
-                actions.extend(ungate(pod, node, stands_for));
+                let labels: &[_] = if details.follows { &labels } else { &[] };
+                actions.extend(ungate(pod, node, labels));
                 has_first = true;
             }
         }
@@ -77,7 +95,7 @@ impl PlanBuilder<'_, '_> {
                 placeholder.map(|of| Name::new(&name.namespace, of)).is_some_and(|of| {
                     desired.contains_key(&of) || self.view().placeholder(&of).is_some()
                 });
-            let Some(action) = ungate(pod, None, None).filter(|_| !is_expected) else {
+            let Some(action) = ungate(pod, None, &[]).filter(|_| !is_expected) else {
                 continue;
             };
             let effect = match details.follows {
@@ -91,19 +109,31 @@ impl PlanBuilder<'_, '_> {
     }
 }
 
-/// Removes the gate of a member, which then requires `node`, if given. With the labels of the pod of the placeholder
-/// `stands_for`, the member's own pod affinity selects the member itself. `None`: there is nothing to change.
+/// The operations that give a pod the labels of the pod of a placeholder, which has stepped aside or not.
+fn labels(own: &str, is_aside: bool) -> Vec<PatchOperation> {
+    let left = is_aside.then_some((FAILED, "true"));
+    let all = [(COMPONENT, COMPONENT_VALUE), (INSTANCE, own)].into_iter().chain(left);
+    all.map(|(key, value)| add(&["metadata", "labels", key], value)).collect()
+}
+
+/// Gives a pod that runs the labels of the pod of its placeholder, so that those that wait for that go beside it.
+fn mark(GroupPod { name, member, .. }: GroupPod<'_>, labels: &[PatchOperation]) -> Action {
+    let uid = &member.identity.uid;
+    let operations = iter::once(test_uid(uid)).chain(labels.iter().cloned()).collect();
+    Action::new(Target::new(POD, name, uid), Write::Patch(operations), Vec::new())
+}
+
+/// Removes the gate of a member, which then requires `node`, if given. With the labels of the pod of its placeholder, the
+/// member's own pod affinity selects the member itself. `None`: there is nothing to change.
 pub(super) fn ungate(
     GroupPod { name, member, details }: GroupPod<'_>,
     node: Option<&str>,
-    stands_for: Option<&str>,
+    labels: &[PatchOperation],
 ) -> Option<Action> {
     if member.identity.deleting {
         return None;
     }
-    let label = |key: &str, value: &str| add(&["metadata", "labels", key], value);
-    let labels = stands_for.filter(|_| !details.is_beside_others).into_iter();
-    let labels = labels.flat_map(|own| [label(COMPONENT, COMPONENT_VALUE), label(INSTANCE, own)]);
+    let labels = labels.iter().filter(|_| !details.is_beside_others).cloned();
     let operations = match details.gate {
         Some(gate) => {
             let terms = details.terms.as_deref().unwrap_or_default();

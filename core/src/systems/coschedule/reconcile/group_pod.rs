@@ -37,6 +37,17 @@ impl<'v> GroupPod<'v> {
         self.details.follows || self.is_gated() || self.bound_by_name().is_some()
     }
 
+    /// Returns true if it must not get the labels of a placeholder's pod: its author has set one of them, by which a
+    /// controller may know the pod. Tekton does not.
+    pub(super) fn keeps_labels(&self) -> bool {
+        self.details.is_labelled && self.member.task_run.is_none()
+    }
+
+    /// Returns true if it needs a pod with the labels of its placeholder's pod.
+    pub(super) fn needs_labels(&self) -> bool {
+        self.details.follows && !self.details.is_beside_others
+    }
+
     /// Returns the node that stowplan made it require by name.
     pub(super) fn bound_by_name(&self) -> Option<&'v str> {
         bound_by_name(self.details)

@@ -12,8 +12,9 @@
 //! 3. While no member runs: add new claims, and remove those of other groups (`template`).
 //! 4. No pod: after a while record that, so that new members no longer wait for it, and later release
 //!    those that wait (`unplaced`).
-//! 5. A pod without a node: leave it alone while a scheduling gate of others holds it. Recreate it if its plan differs from the template's. Else change the
-//!    template if another one would give it a node (`unplaced`).
+//!    Step aside for members that would wait in a queue behind the pod, or before it (`quota`).
+//! 5. A pod without a node: leave it alone while a scheduling gate of others holds it. Recreate it if its plan differs from the template's. Else change the template if
+//!    another one would give it a node (`unplaced`).
 //! 6. A pod on a node: it stays while members run there. It leaves a node that was deleted, is
 //!    NotReady or takes no new pods, that is not the node of its members or its leader, or where
 //!    waiting members do not fit. If it would come back, the template is changed first; then the pod
@@ -80,7 +81,18 @@ pub(crate) enum Next {
     /// Make the scheduler try the pod again.
     Wake,
     /// Delete the pod for good, and let new members be admitted without it.
-    StepAside,
+    StepAside(Aside),
+    /// Let the waiting members run without it.
+    LetIn,
+}
+
+/// The reason why a placeholder steps aside.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Aside {
+    /// A ResourceQuota has no room for a pod of the run.
+    Quota,
+    /// A queue releases pods of the group, and not the placeholder's.
+    Queue,
 }
 
 /// The next step for a member.
@@ -182,6 +194,9 @@ impl<'v> Decider<'_, 'v> {
         }
         self.recreate_members_bound_elsewhere();
         let Some(pod) = state.pod else { return self.without_pod() };
+        if let Some(next) = self.leave_queue(pod) {
+            return next;
+        }
         match &pod.node {
             // The StatefulSet controller replaces it.
             _ if pod.finished => Next::Nothing,

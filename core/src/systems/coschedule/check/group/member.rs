@@ -21,7 +21,7 @@ impl CheckedGroup<'_> {
     pub(in crate::systems::coschedule::check) fn diagnose_member(&self, pod: &Pod) -> Diagnosis {
         let mut diagnosis = of_pod(pod, &self.name.namespace, self.cluster);
         if node_name(pod).is_none() && !is_finished(pod) {
-            gates::report_foreign(&mut diagnosis, pod);
+            gates::report_foreign(&mut diagnosis, pod, self.cluster);
             self.report_outside(&mut diagnosis, pod);
         }
         diagnosis

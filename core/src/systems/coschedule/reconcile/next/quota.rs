@@ -1,16 +1,37 @@
-//! Steps aside where a ResourceQuota has no room for a pod of the run beside its placeholder.
+//! Steps aside where a ResourceQuota or a queue has no room for a pod of the group beside its placeholder.
 
-use super::{Decider, Next};
+use super::{Aside, Decider, Next};
 use crate::systems::coschedule::keys::FAILED;
+use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
+use crate::systems::coschedule::reconcile::group_pod::GroupPod;
 
 impl Decider<'_, '_> {
     /// The placeholder has stepped aside. It does not come back: its pod would take the room again
-    /// that the run's next pod needs. `None` if it has not.
+    /// that the next pod of its group needs. `None` if it has not.
     pub(super) fn stay_aside(&mut self) -> Option<Next> {
         let since = self.state.details.time(FAILED)?;
         // They were admitted before the webhook saw that.
-        self.release_members(since);
-        Some(Next::Nothing)
+        self.release_members(since, GroupPod::keeps_labels);
+        Some(Next::LetIn)
+    }
+
+    /// Lets the placeholder step aside for the pods of its group that would else wait for ever in a queue, which holds
+    /// pods by a gate until it has quota for them: either the placeholder itself, and a pod of the group has what was
+    /// left; or a pod of the group, and the placeholder has it. The queue counts what a placeholder has requested at
+    /// first, whatever it requests on its node. `None` if that has not lasted for longer than the grace period.
+    pub(super) fn leave_queue(&mut self, pod: &PlaceholderPod) -> Option<Next> {
+        let is_kept = |waiting: &&GroupPod<'_>| match waiting.member.other_gate() {
+            None => pod.is_gated,
+            Some(gate) => {
+                let domain = gate.split_once('/').map(|(domain, _)| domain);
+                !pod.is_gated && domain.is_some_and(|of| pod.label_domains.contains(of))
+            }
+        };
+        let kept = self.state.waiting.iter().filter(is_kept);
+        let since = kept.filter_map(|pod| pod.member.identity.created).min()?;
+        let since = pod.identity.created.map_or(since, |created| created.max(since));
+        let is_due = self.elapsed_or_recheck(since, self.facts.grace());
+        is_due.then_some(Next::StepAside(Aside::Queue))
     }
 
     /// Lets the placeholder step aside if a TaskRun of its run gets no pod because of a quota for longer
@@ -29,6 +50,6 @@ impl Decider<'_, '_> {
             return None;
         }
         let since = self.facts.last_aside(&state.name.namespace).map_or(since, |it| it.max(since));
-        self.elapsed_or_recheck(since, self.facts.grace()).then_some(Next::StepAside)
+        self.elapsed_or_recheck(since, self.facts.grace()).then_some(Next::StepAside(Aside::Quota))
     }
 }

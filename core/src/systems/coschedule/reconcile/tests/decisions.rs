@@ -22,7 +22,8 @@ fn shown(Explained { next, waits, members, .. }: &Explained) -> String {
         Next::Resize(room) => format!("resize to {room}"),
         Next::Rewrite(plan) => format!("rewrite {}", plan.text()),
         Next::Wake => "wake".to_owned(),
-        Next::StepAside => "step aside".to_owned(),
+        Next::StepAside(_) => "step aside".to_owned(),
+        Next::LetIn => "let in".to_owned(),
         Next::Recreate { why: None } => "recreate".to_owned(),
         Next::Recreate { why: Some(why) } => {
             format!("{}: {why}", if why.is_lost() { "force" } else { "recreate" })
@@ -116,10 +117,10 @@ fn the_next_step_for_a_placeholder() {
             "it has stepped aside",
             |world| {
                 let since = json!(world.store.now.as_second().to_string());
-                mark(refuse(world).finish("a"), keys::FAILED, &since);
+                mark(refuse(world).finish("a"), FAILED, &since);
                 change(world, json!({"spec": {"replicas": 0}}))
             },
-            "nothing",
+            "let in",
         ),
         (
             "its node is cordoned, and a member runs there",

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The grace period of the default policy.
-const GRACE: i64 = 30;
+pub(super) const GRACE: i64 = 30;
 
 /// The classes that are kept: `fixtures/coschedule/claim-*`.
 #[test]

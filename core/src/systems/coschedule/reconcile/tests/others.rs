@@ -1,5 +1,6 @@
 //! Scheduling gates of others, such as Kueue's, on members and on placeholders.
 
+use super::life::GRACE;
 use super::*;
 
 const KUEUE: &str = "kueue.x-k8s.io/admission";
@@ -166,28 +167,42 @@ fn a_pod_that_only_gates_of_others_hold_does_not_wait_for_stowplan() {
     assert!(!world.reported(POD, "c").is_empty());
 }
 
+/// A group of a run or of a native group, whose first pod is there, and whose placeholder's pod a queue holds.
+fn queued(of: &str) -> World {
+    let mut world = World::new(&[]);
+    world.claim("c").run("run", &["c"], &[]);
+    add(&mut world, "a", of);
+    world.settle(1);
+    let pod = world.placeholder_pod(of);
+    hold(&mut world, &pod);
+    let condition = json!({"type": "PodScheduled", "status": "False",
+        "reason": "SchedulingGated", "lastTransitionTime": world.store.timestamp()});
+    world.change("Pod", &pod, json!({"status": {"conditions": [condition]}}));
+    world
+}
+
+/// Adds a pod of a run or of a native group.
+fn add(world: &mut World, name: &str, of: &str) {
+    match of {
+        "run" => _ = world.member(name, of, 100),
+        _ => _ = world.native(name, of),
+    }
+}
+
 /// Kueue counts a pod that is created again as a new one.
 #[test]
 fn a_placeholder_behind_a_gate_of_others_is_left_alone() {
     for of in ["run", "g"] {
-        let mut world = World::new(&[]);
-        world.claim("c").run("run", &["c"], &[]);
-        let add = |world: &mut World, name: &str| match of {
-            "run" => _ = world.member(name, of, 100),
-            _ => _ = world.native(name, of),
-        };
-        add(&mut world, "a");
-        world.settle(1);
+        let mut world = queued(of);
+        hold(&mut world, "a");
         let pod = world.placeholder_pod(of);
-        hold(&mut world, &pod);
-        let condition = json!({"type": "PodScheduled", "status": "False",
-            "reason": "SchedulingGated", "lastTransitionTime": world.store.timestamp()});
-        world.change("Pod", &pod, json!({"status": {"conditions": [condition]}}));
         let (uid, writes) = (world.uid("Pod", &pod), world.writes.len());
         world.node("n1").node("n2");
         // The room that they need together is more than the placeholder has asked for.
-        add(&mut world, "b");
-        add(&mut world, "d");
+        for name in ["b", "d"] {
+            add(&mut world, name, of);
+            hold(&mut world, name);
+        }
         world.claim("late").mount("b", "late");
         for _ in 0..10 {
             world.settle(60).expect(&format!("{of}: a: b: d:"));
@@ -195,6 +210,92 @@ fn a_placeholder_behind_a_gate_of_others_is_left_alone() {
         assert_eq!(world.uid("Pod", &pod), uid);
         let pods = world.writes[writes..].iter().filter(|write| write.contains(" Pod "));
         assert_eq!((pods.count(), &*world.events), (0, &[][..]), "{:?}", world.writes);
-        world.ungate(&pod).settle(LONG).expect(&format!("{of}:n1 a:n1 b:n1 d:n1"));
+        for pod in [&*pod, "a", "b", "d"] {
+            let mut pod = world.edit("Pod", pod);
+            let gates = pod["spec"]["schedulingGates"].as_array_mut().unwrap();
+            gates.retain(|gate| gate["name"] != KUEUE);
+        }
+        world.settle(LONG).expect(&format!("{of}:n1 a:n1 b:n1 d:n1"));
+    }
+}
+
+/// The pod has the last quota of its queue, and would wait for its placeholder for ever.
+#[test]
+fn a_placeholder_steps_aside_for_a_pod_that_its_queue_has_released() {
+    for of in ["run", "g"] {
+        let mut world = queued(of);
+        world.node("n1").node("n2");
+        let pod = world.placeholder_pod(of);
+        let (uid, set) = (world.uid("Pod", "a"), world.placeholder(of));
+        let counted = world.uid("StatefulSet", &set);
+        world.settle(GRACE - 3).expect(&format!("{of}: a:"));
+        world.settle(4).expect("a:n1");
+        // The pod keeps its place in the queue.
+        assert_eq!((world.uid("Pod", "a"), world.has("Pod", &pod)), (uid, false));
+        let told = if of == "run" { (PIPELINE_RUN, of) } else { (POD, "a") };
+        world.expect_events(told.0, told.1, &[reason::PLACEHOLDER_STEPPED_ASIDE]);
+        // The queue may count it although it has no pod any more.
+        world.settle(SOON);
+        assert_ne!(world.uid("StatefulSet", &set), counted);
+        assert!(known(&mut world, of).failed);
+        add(&mut world, "b", of);
+        world.settle(SOON).expect("a:n1 b:n1").expect_rest();
+        world.finish("a").finish("b");
+        add(&mut world, "d", of);
+        world.settle(SOON);
+        assert!(world.node_of("d").is_some(), "{:?}", world.writes);
+    }
+}
+
+/// Kueue takes an admitted StatefulSet for one workload, whose template stays as it was admitted.
+#[test]
+fn a_placeholder_whose_template_cannot_be_changed_steps_aside() {
+    for of in ["run", "g"] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c").run("run", &["c"], &[]);
+        add(&mut world, "a", of);
+        world.settle(SOON).expect(&format!("{of}:n1 a:n1"));
+        world.keeps_templates = true;
+        // Others take the node, so that the next pod does not fit there.
+        world.finish("a").stranger("s", "n1", 950);
+        add(&mut world, "b", of);
+        world.settle(LONG).expect("b:n2");
+        let told = if of == "run" { (PIPELINE_RUN, of) } else { (POD, "b") };
+        assert!(
+            world.reported(told.0, told.1).contains(&reason::PLACEHOLDER_STEPPED_ASIDE),
+            "{:?}",
+            world.events
+        );
+        world.expect_rest();
+    }
+}
+
+/// Kueue counts what the placeholder has requested at first, and has nothing left for a pod of its group.
+#[test]
+fn a_placeholder_steps_aside_for_a_pod_that_waits_in_its_queue() {
+    for of in ["run", "g"] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c").run("run", &["c"], &[]);
+        add(&mut world, "a", of);
+        world.settle(SOON).expect(&format!("{of}:n1 a:n1"));
+        add(&mut world, "b", of);
+        hold(&mut world, "b");
+        // No queue counts the placeholder, so that it keeps nothing from the pod.
+        world.settle(LONG).expect(&format!("{of}:n1 a:n1 b:"));
+        let pod = world.placeholder_pod(of);
+        world.change(
+            "Pod",
+            &pod,
+            json!({"metadata": {"labels": {"kueue.x-k8s.io/managed": "true"}}}),
+        );
+        world.settle(1);
+        assert!(!world.has("Pod", &pod) && known(&mut world, of).failed, "{of}");
+        // Those that run have no labels of a placeholder yet.
+        world.settle(SOON);
+        let mut held = world.edit("Pod", "b");
+        let gates = held["spec"]["schedulingGates"].as_array_mut().unwrap();
+        gates.retain(|gate| gate["name"] != KUEUE);
+        drop(held);
+        world.settle(SOON).expect("a:n1 b:n1").expect_rest();
     }
 }
