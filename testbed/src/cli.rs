@@ -10,7 +10,9 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 use testbed::control_plane::{ControlPlane, Install};
 use testbed::real::mpi_image::MpiImage;
-use testbed::tools::{self, AutoscalerTools, Kubernetes, NodeTools, TektonTools, Tools};
+use testbed::tools::{
+    self, AutoscalerTools, Kubernetes, KueueTools, NodeTools, TektonTools, Tools,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Writes a line to standard output. Unlike `println!` it does not panic if the reader has closed
@@ -70,6 +72,9 @@ struct ToolsArgs {
     /// Builds Karpenter too.
     #[arg(long)]
     autoscaler: bool,
+    /// Builds Kueue too.
+    #[arg(long)]
+    kueue: bool,
     /// Builds Tekton Pipelines too, for pods of real nodes.
     #[arg(long)]
     tekton: bool,
@@ -104,6 +109,9 @@ fn build_tools(args: &ToolsArgs) -> Result<Ended> {
     }
     if args.autoscaler {
         AutoscalerTools::ensure(&tools::to_stderr)?;
+    }
+    if args.kueue {
+        KueueTools::ensure(&tools::to_stderr)?;
     }
     if args.tekton {
         TektonTools::ensure(&tools::to_stderr)?;

@@ -52,6 +52,7 @@ pub mod http;
 pub mod image;
 pub mod karpenter;
 pub mod katalyst;
+pub mod kueue;
 mod process;
 pub mod proxy;
 pub mod real;

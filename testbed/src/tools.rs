@@ -3,7 +3,7 @@
 //! `controlplane/go.mod` pins etcd, Kubernetes, kwok and helm by version, `go.sum` by content;
 //! `controlplane-oldest/go.mod` does so for the oldest Kubernetes that stowplan serves, `nodes/go.mod` for
 //! the kubelet, containerd, runc, the network plugins, kube-proxy and CoreDNS, `autoscaler/go.mod` for
-//! Karpenter, and `tekton/go.mod` for Tekton Pipelines. They are compiled into this crate, and their hash is the name of a
+//! Karpenter, `kueue/go.mod` for Kueue, and `tekton/go.mod` for Tekton Pipelines. They are compiled into this crate, and their hash is the name of a
 //! folder in the cache, so a cached folder is always the right one, whichever clone or branch asks,
 //! and outlives all of them.
 //!
@@ -16,6 +16,7 @@ use std::env;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
@@ -29,6 +30,7 @@ const GO_MOD: &str = include_str!("../controlplane/go.mod");
 const OLDEST_GO_MOD: &str = include_str!("../controlplane-oldest/go.mod");
 const NODES_GO_MOD: &str = include_str!("../nodes/go.mod");
 const AUTOSCALER_GO_MOD: &str = include_str!("../autoscaler/go.mod");
+const KUEUE_GO_MOD: &str = include_str!("../kueue/go.mod");
 const TEKTON_GO_MOD: &str = include_str!("../tekton/go.mod");
 
 const CONTROL_PLANE: Recipe = Recipe {
@@ -114,6 +116,19 @@ const AUTOSCALER: Recipe = Recipe {
     programs: &["karpenter"],
     niceness: 0,
 };
+
+const KUEUE: Recipe = Recipe {
+    revision: 1,
+    prefix: "kueue-",
+    files: &[("go.mod", KUEUE_GO_MOD), ("go.sum", include_str!("../kueue/go.sum"))],
+    of: "Kueue",
+    steps: &[Step { packages: &["tool"], tags: "", cgo: Some(false) }],
+    programs: &["kueue"],
+    niceness: 10,
+};
+
+/// Its module.
+const KUEUE_MODULE: &str = "sigs.k8s.io/kueue";
 
 const TEKTON: Recipe = Recipe {
     revision: 1,
@@ -346,6 +361,53 @@ impl AutoscalerTools {
     }
 }
 
+/// Kueue, ready to run.
+#[derive(Clone, Debug)]
+pub struct KueueTools {
+    dir: PathBuf,
+}
+
+impl KueueTools {
+    /// As [`Tools::ensure`], for Kueue.
+    ///
+    /// # Errors
+    /// As for [`Tools::ensure`].
+    pub fn ensure(progress: &dyn Fn(&str)) -> Result<Self> {
+        let kubectl = Tools::ensure(progress)?.program("kubectl");
+        let finish = |module: &Path, programs: &Path| {
+            let mut kustomize = Command::new(&kubectl);
+            kustomize
+                .arg("kustomize")
+                .arg(module_dir(module, KUEUE_MODULE)?.join("config/default"));
+            let manifests = command::text(&mut kustomize).context("cannot make its manifests")?;
+            Ok(fs::write(programs.join("manifests.yaml"), manifests)?)
+        };
+        let dir = ensure_built(&KUEUE, &cache()?, &finish, progress)?;
+        Ok(Self { dir })
+    }
+
+    /// The release that is built, such as `v0.17.0`.
+    ///
+    /// # Panics
+    /// Never for the `go.mod` of this crate (a test reads it).
+    #[must_use]
+    pub fn version() -> &'static str {
+        required_version(KUEUE_GO_MOD, KUEUE_MODULE).expect("go.mod requires it")
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> PathBuf {
+        self.dir.join("kueue")
+    }
+
+    /// The manifests of its objects, as its default installation has them.
+    #[must_use]
+    pub fn manifests(&self) -> PathBuf {
+        self.dir.join("manifests.yaml")
+    }
+}
+
 /// Tekton Pipelines, ready to run in pods.
 #[derive(Clone, Debug)]
 pub struct TektonTools {
@@ -408,16 +470,21 @@ pub(crate) fn cache() -> Result<PathBuf> {
 
 /// Files of a module that `module` requires, as one file of YAML.
 fn documents(module: &Path, of: &str, files: &[&str]) -> Result<String> {
-    let mut command = go(module);
-    command.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", of]);
-    let dir =
-        command::text(&mut command).with_context(|| format!("cannot find the module {of}"))?;
-    let dir = Path::new(dir.trim());
+    let dir = module_dir(module, of)?;
     let texts = files.iter().map(|file| {
         let path = dir.join(file);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     });
     Ok(texts.collect::<Result<Vec<_>>>()?.join("\n---\n"))
+}
+
+/// Returns the folder of a module that `module` requires.
+fn module_dir(module: &Path, of: &str) -> Result<PathBuf> {
+    let mut command = go(module);
+    command.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", of]);
+    let dir =
+        command::text(&mut command).with_context(|| format!("cannot find the module {of}"))?;
+    Ok(dir.trim().into())
 }
 
 #[cfg(test)]
@@ -433,9 +500,10 @@ mod tests {
         let of_nodes = required_version(NODES_GO_MOD, "k8s.io/kubernetes");
         assert_eq!(of_nodes, Some(Kubernetes::Newest.version()));
         assert!(build::numbers(&AutoscalerTools::version()[1..]) >= vec![1, 14]);
-        // The release that docs/tekton.md names as tested.
+        // The releases that docs/kueue.md and docs/tekton.md name as tested.
+        assert_eq!(build::numbers(&KueueTools::version()[1..])[..2], [0, 17]);
         assert_eq!(build::numbers(&TektonTools::version()[1..])[..2], [1, 15]);
-        for go_mod in [GO_MOD, NODES_GO_MOD, AUTOSCALER_GO_MOD, TEKTON_GO_MOD] {
+        for go_mod in [GO_MOD, NODES_GO_MOD, AUTOSCALER_GO_MOD, KUEUE_GO_MOD, TEKTON_GO_MOD] {
             assert!(build::numbers(build::directive(go_mod, "go").unwrap()) >= vec![1, 26]);
         }
     }

@@ -14,7 +14,7 @@ use crate::cli::command::run;
 use crate::documents::{ROOT, read};
 
 /// The documents whose examples, sessions and commands are run.
-const PAGES: [&str; 24] = [
+const PAGES: [&str; 25] = [
     "README.md",
     "docs/start.md",
     "docs/versions.md",
@@ -24,6 +24,7 @@ const PAGES: [&str; 24] = [
     "docs/certificates.md",
     "docs/mutual-tls.md",
     "docs/autoscalers.md",
+    "docs/kueue.md",
     "docs/performance.md",
     "docs/releases.md",
     "docs/streams.md",

@@ -31,6 +31,7 @@ mod katalyst;
 mod memory;
 mod mpi;
 mod oldest;
+mod queue;
 mod streams_jobs;
 mod teardown;
 
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     // Each holds the installation alone, so they take turns on a control plane of their own.
     let groups_alone = [coschedule::ALONE, katalyst::ALONE].concat();
     let [oldest_cluster, oldest_others] = oldest::suites();
+    let [queue, queue_ready] = queue::suites();
     // In the order in which they get a control plane. Those that take longest come first.
     harness::run(vec![
         Part::Suite(Suite {
@@ -72,6 +74,8 @@ fn main() -> ExitCode {
             Box::pin(memory::many_and_large_objects_fit_into_the_memory_limit())
         }),
         Part::Suite(elastic::suite()),
+        Part::Suite(queue),
+        Part::Suite(queue_ready),
         Part::Suite(streams_jobs::suite()),
         Part::Suite(certificates::suite()),
         Part::Suite(cluster::suite()),

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use serde_json::json;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options, PodInstall};
 use testbed::image;
+use testbed::kueue;
 use testbed::real::{self, RealNodes};
-use testbed::tools::{self, Kubernetes, NodeTools, Tools};
+use testbed::tools::{self, Kubernetes, KueueTools, NodeTools, Tools};
 use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
 
 use super::cargo::{build_stowplan, default_dir};
@@ -45,9 +47,12 @@ pub(super) struct Args {
     /// control plane ends. The nodes are then in the zones zone-a and zone-b.
     #[arg(long)]
     tekton: bool,
+    /// Run Kueue; the LocalQueues and quotas are up to you.
+    #[arg(long)]
+    kueue: bool,
     /// This many real nodes instead of simulated ones: kubelet, containerd and kube-proxy in
     /// namespaces of this machine. Needs root. stowplan is installed only with --image.
-    #[arg(long, value_name = "N", conflicts_with_all = ["kubernetes", "nodes", "tekton"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["kubernetes", "kueue", "nodes", "tekton"])]
     real: Option<u8>,
     /// Install stowplan on the real nodes, in pods of this image (`cargo testbed image`).
     #[arg(long, value_name = "FILE", requires = "real", conflicts_with = "no_install")]
@@ -78,6 +83,9 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
     Tools::ensure_of(kubernetes, &tools::to_stderr)?;
     if args.real.is_some() {
         NodeTools::ensure(&tools::to_stderr)?;
+    }
+    if args.kueue {
+        KueueTools::ensure(&tools::to_stderr)?;
     }
     let without = args.no_install || args.real.is_some();
     let webhook = if without { None } else { Some(build_stowplan()?) };
@@ -118,6 +126,10 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
                 installation.namespace(),
                 installation.service_address(),
             );
+        }
+        if args.kueue {
+            kueue::start(&plane, &json!({})).await?;
+            say!("Kueue {} runs, with the ResourceFlavor default", KueueTools::version());
         }
         super::print_usage(&plane);
         if args.detach {
