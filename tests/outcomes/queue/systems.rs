@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use testbed::kueue::{self, VERSION};
 
@@ -65,7 +64,6 @@ pub(crate) async fn hosts_of_a_topology(world: Arc<World>) -> Result<()> {
         let selector = pod.spec.as_ref().and_then(|spec| spec.node_selector.clone());
         let host = selector.and_then(|of| of.get("kubernetes.io/hostname").cloned());
         same(&host, &node(pod))?;
-        println!("{} on {host:?}", pod.name_any());
     }
     Ok(())
 }

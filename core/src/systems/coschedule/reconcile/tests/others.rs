@@ -14,11 +14,17 @@ fn hold(world: &mut World, pod: &str) {
     }
 }
 
-/// Removes Kueue's gate from a pod, which then needs a node with this label.
-fn admit(world: &mut World, pod: &str, label: &str) {
+/// Removes Kueue's gate from a pod.
+fn release(world: &mut World, pod: &str) {
     let mut pod = world.edit("Pod", pod);
     let gates = pod["spec"]["schedulingGates"].as_array_mut().unwrap();
     gates.retain(|gate| gate["name"] != KUEUE);
+}
+
+/// Removes Kueue's gate from a pod, which then needs a node with this label.
+fn admit(world: &mut World, pod: &str, label: &str) {
+    release(world, pod);
+    let mut pod = world.edit("Pod", pod);
     pod["spec"]["nodeSelector"] = json!({"pool": label});
     pod["spec"]["tolerations"] = json!([{"key": "pool", "operator": "Exists"}]);
 }
@@ -211,9 +217,7 @@ fn a_placeholder_behind_a_gate_of_others_is_left_alone() {
         let pods = world.writes[writes..].iter().filter(|write| write.contains(" Pod "));
         assert_eq!((pods.count(), &*world.events), (0, &[][..]), "{:?}", world.writes);
         for pod in [&*pod, "a", "b", "d"] {
-            let mut pod = world.edit("Pod", pod);
-            let gates = pod["spec"]["schedulingGates"].as_array_mut().unwrap();
-            gates.retain(|gate| gate["name"] != KUEUE);
+            release(&mut world, pod);
         }
         world.settle(LONG).expect(&format!("{of}:n1 a:n1 b:n1 d:n1"));
     }
@@ -292,10 +296,7 @@ fn a_placeholder_steps_aside_for_a_pod_that_waits_in_its_queue() {
         assert!(!world.has("Pod", &pod) && known(&mut world, of).failed, "{of}");
         // Those that run have no labels of a placeholder yet.
         world.settle(SOON);
-        let mut held = world.edit("Pod", "b");
-        let gates = held["spec"]["schedulingGates"].as_array_mut().unwrap();
-        gates.retain(|gate| gate["name"] != KUEUE);
-        drop(held);
+        release(&mut world, "b");
         world.settle(SOON).expect("a:n1 b:n1").expect_rest();
     }
 }
