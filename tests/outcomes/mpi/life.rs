@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::mpi::cluster::{LOST, launcher, worker_job, worker_set};
 use crate::world::{Space, World, appears, object, one_of, same, settled};
@@ -235,4 +235,35 @@ pub(crate) async fn what_keeps_a_cluster_from_starting(world: Arc<World>) -> Res
     space.told("Job", "WorkersDiffer", &["says 3, and the workloads make 2"]).await?;
     space.created(&worker_job("w2", "c", 1, &[])).await?;
     space.job_succeeded("l").await
+}
+
+/// As the controller of JobSet 0.11 makes them: Jobs with the name of their set, and pods in the subdomain of its
+/// Service. The cluster has another name: that of the set is the Service's.
+pub(crate) async fn the_jobs_of_a_job_set(world: Arc<World>) -> Result<()> {
+    const SET: &str = "jobset.sigs.k8s.io/jobset-name";
+    let space = world.namespace("jobset").await?;
+    let spec = json!({
+        "clusterIP": "None", "publishNotReadyAddresses": true, "selector": {SET: "pi"},
+    });
+    space.created(&object("v1", "Service", "pi", &spec)).await?;
+    let of_set = |mut job: Value| {
+        job["metadata"]["labels"] = json!({SET: "pi"});
+        job["spec"]["completionMode"] = json!("Indexed");
+        let template = &mut job["spec"]["template"];
+        template["metadata"]["labels"][SET] = json!("pi");
+        template["spec"]["subdomain"] = json!("pi");
+        job
+    };
+    let mut launcher = of_set(launcher("pi-launcher-0", "ring", &[("clean-up", "workers")]));
+    launcher["spec"]["completions"] = json!(1);
+    space.created(&launcher).await?;
+    space.created(&of_set(worker_job("pi-worker-0", "ring", 2, &[]))).await?;
+    let line = |index| format!("pi-worker-0-{index}.pi.{}.svc.cluster.local slots=1\n", space.name);
+    appears("the hostfile", async || {
+        let file = space.file("ring", "hostfile").await.unwrap_or_default();
+        Ok((file == (0..2).map(line).collect::<String>()).then_some(()))
+    })
+    .await?;
+    space.job_succeeded("pi-launcher-0").await?;
+    no_workers(&space, "ring").await
 }
