@@ -256,7 +256,7 @@ mod tests {
         let mut view = View::default();
         let mut known_after = |object, is_answer| {
             match is_answer {
-                true => view.learn(object),
+                true => _ = view.learn(object),
                 false => view.apply(object),
             }
             let details = view.node("n1").and_then(|node| node.details.as_deref());

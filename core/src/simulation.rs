@@ -13,9 +13,9 @@
 mod act;
 mod autoscaler;
 mod kubelet;
-mod reader;
+pub(crate) mod reader;
 mod scheduler;
-mod store;
+pub(crate) mod store;
 #[doc(hidden)]
 #[allow(
     clippy::panic,
@@ -145,18 +145,18 @@ impl Pace {
 }
 
 /// A cluster, and everything that runs in it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Simulation {
     pub store: Store,
     pub policy: Policy,
     planner: Planner,
-    readers: Vec<Reader>,
+    pub(crate) readers: Vec<Reader>,
     /// The actions of the latest plan that were not carried out.
-    actions: VecDeque<Action>,
+    pub(crate) actions: VecDeque<Action>,
     /// When the latest plan asks for another one.
-    recheck_at: Option<Timestamp>,
+    pub(crate) recheck_at: Option<Timestamp>,
     /// `true` if another plan may differ from the latest one.
-    is_stale: bool,
+    pub(crate) is_stale: bool,
     /// `true` if a write was sent since the latest plan.
     has_written: bool,
     /// The writes of the controller, in order.
@@ -177,7 +177,7 @@ pub struct Simulation {
     /// The groups of nodes that the autoscaler manages; none: there is no autoscaler.
     pub node_groups: Vec<NodeGroup>,
     /// The labels of each pod at the latest attempt to schedule it, by the UID of the pod.
-    attempts: HashMap<String, Value>,
+    pub(crate) attempts: HashMap<String, Value>,
 }
 
 impl Simulation {

@@ -125,7 +125,15 @@ impl Executor {
             if self.busy.contains(&action.target) {
                 continue;
             }
+            // Where one of two that stand for each other was tried last, the pause is that of both.
+            let is_among = |all: &Action, one: &Action| {
+                let instead = all.refusal.iter().flat_map(|refusal| &refusal.instead);
+                instead.into_iter().any(|of| of.repeats(one))
+            };
             match self.paused.get_mut(&action.target) {
+                Some(pause) if is_among(&pause.action, &action) => {}
+                Some(pause) if is_among(&action, &pause.action) && now < pause.until => continue,
+                Some(pause) if is_among(&action, &pause.action) => {}
                 Some(pause) if !action.repeats(&pause.action) => {
                     self.paused.remove(&action.target);
                 }
@@ -151,22 +159,25 @@ impl Executor {
     }
 
     /// Returns the actions that are carried out while others of the plan are refused, but for objects to which the plan
-    /// has a write that is not refused.
-    fn instead(&self, actions: &[Action], now: Instant) -> Vec<Action> {
+    /// has a write of its own, other than the refused one.
+    fn instead<'a>(&self, actions: &'a [Action], now: Instant) -> Vec<Action> {
         let is_refused = |action: &&Action| {
             let pause = self.paused.get(&action.target).filter(|pause| now < pause.until);
             pause.is_some_and(|pause| {
                 pause.trouble() == Some(Trouble::Refused) && action.repeats(&pause.action)
             })
         };
-        let refusals = actions.iter().filter(is_refused).filter_map(|of| of.refusal.as_ref());
-        let mut instead: Vec<Action> = refusals.flat_map(|of| &of.instead).cloned().collect();
-        if !instead.is_empty() {
-            let writes = actions.iter().filter(|of| of.write != Write::None && !is_refused(of));
-            let written: HashSet<&Target> = writes.map(|action| &action.target).collect();
-            instead.retain(|action| !written.contains(&action.target));
+        let refused: Vec<_> = actions.iter().filter(is_refused).collect();
+        if refused.is_empty() {
+            return Vec::new();
         }
-        instead
+        let writes = actions.iter().filter(|action| action.write != Write::None);
+        let written: HashSet<&Target> = writes.map(|action| &action.target).collect();
+        let instead_of = |action: &'a Action| {
+            let all = action.refusal.iter().flat_map(|refusal| &refusal.instead);
+            all.filter(|of| of.target == action.target || !written.contains(&of.target))
+        };
+        refused.into_iter().flat_map(instead_of).cloned().collect()
     }
 
     /// Returns true if planned writes have not been started.

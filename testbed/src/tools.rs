@@ -3,9 +3,9 @@
 //! `controlplane/go.mod` pins etcd, Kubernetes, kwok and helm by version, `go.sum` by content;
 //! `controlplane-oldest/go.mod` does so for the oldest Kubernetes that stowplan serves, `nodes/go.mod` for
 //! the kubelet, containerd, runc, the network plugins, kube-proxy and CoreDNS, `autoscaler/go.mod` for
-//! Karpenter, `kueue/go.mod` for Kueue, and `tekton/go.mod` for Tekton Pipelines. They are compiled into this crate, and their hash is the name of a
-//! folder in the cache, so a cached folder is always the right one, whichever clone or branch asks,
-//! and outlives all of them.
+//! Karpenter, `kueue/go.mod` for Kueue, and `tekton/go.mod` for Tekton Pipelines. They are compiled into
+//! this crate, and their hash is the name of a folder in the cache, so a cached folder is always the right
+//! one, whichever clone or branch asks, and outlives all of them.
 //!
 //! The cache is `$STOWPLAN_TESTBED_CACHE`, else `stowplan-testbed` in `$XDG_CACHE_HOME` or
 //! `~/.cache`. The first build compiles Kubernetes: several minutes and about half a gigabyte for

@@ -9,17 +9,31 @@ use crate::systems::{Object, TABLES, View};
 use crate::view::{Name, Scope};
 
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     pub(super) view: View,
     scope: Scope,
+    /// The documents that the View was made of.
+    known: BTreeMap<Id, Value>,
     /// How many changes of each kind were delivered. Kinds are watched apart, so that the order of changes
     /// of two kinds may be another one here.
     seen: BTreeMap<String, usize>,
 }
 
 impl Reader {
-    pub(super) fn new(scope: Scope) -> Self {
-        Self { view: View::default(), scope, seen: BTreeMap::new() }
+    pub(crate) fn new(scope: Scope) -> Self {
+        Self { view: View::default(), scope, known: BTreeMap::new(), seen: BTreeMap::new() }
+    }
+
+    /// The documents that the View was made of.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> &BTreeMap<Id, Value> {
+        &self.known
+    }
+
+    /// The changes that this reader has not seen, kind by kind.
+    #[cfg(test)]
+    pub(crate) fn missed<'s>(&'s self, store: &'s Store) -> impl Iterator<Item = &'s Change> {
+        store.changes().iter().flat_map(|(kind, all)| &all[self.count(kind)..])
     }
 
     /// The kinds with changes that this reader has not seen.
@@ -65,22 +79,38 @@ impl Reader {
     pub(super) fn show(&mut self, document: &Value) {
         match Object::from_document(document.clone(), self.scope) {
             Ok(Some(object)) if self.view.outdates(&object) => {}
-            Ok(Some(object)) => self.view.apply(object),
+            Ok(Some(object)) => {
+                self.known.insert(Id::of(document), document.clone());
+                self.view.apply(object);
+            }
             Ok(None) | Err(_) => self.forget(&Id::of(document)),
         }
     }
 
     /// Learns the answer to a write.
     pub(super) fn learn(&mut self, document: &Value) {
-        if let Ok(Some(object)) = Object::from_document(document.clone(), self.scope) {
-            self.view.learn(object);
+        if let Ok(Some(object)) = Object::from_document(document.clone(), self.scope)
+            && self.view.learn(object)
+        {
+            self.known.insert(Id::of(document), document.clone());
         }
     }
 
     fn forget(&mut self, id: &Id) {
+        self.known.remove(id);
         let mut resources = TABLES.iter().map(|table| &table.kind().resource);
         if let Some(resource) = resources.find(|resource| resource.kind == id.kind) {
             self.view.forget(resource, &Name::new(&id.namespace, &id.name));
         }
+    }
+}
+
+impl Clone for Reader {
+    /// Makes the View anew: it cannot be cloned.
+    fn clone(&self) -> Self {
+        let mut clone = Self::new(self.scope);
+        self.known.values().for_each(|document| clone.show(document));
+        clone.seen.clone_from(&self.seen);
+        clone
     }
 }

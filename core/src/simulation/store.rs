@@ -65,9 +65,9 @@ pub enum Answer {
 
 /// A change of an object. `object` is `None` after its deletion.
 #[derive(Clone, Debug)]
-pub(super) struct Change {
-    pub(super) id: Id,
-    pub(super) object: Option<Arc<Value>>,
+pub(crate) struct Change {
+    pub(crate) id: Id,
+    pub(crate) object: Option<Arc<Value>>,
 }
 
 /// The objects of a cluster, and the time.
@@ -126,7 +126,7 @@ impl Store {
         &self.changes
     }
 
-    pub(super) fn is_gone(&self, uid: &str) -> bool {
+    pub(crate) fn is_gone(&self, uid: &str) -> bool {
         self.gone.contains(uid)
     }
 

@@ -264,13 +264,15 @@ impl View {
 
     /// Applies the object that the API server returned for one of stowplan's writes, so that the
     /// next plan contains it. Ignored if the object was deleted meanwhile, also if another one has
-    /// its name by now, or a later version is known: no watch would correct that.
-    pub fn learn(&mut self, object: Object) {
+    /// its name by now, or a later version is known: no watch would correct that. Returns true if it was applied.
+    pub fn learn(&mut self, object: Object) -> bool {
         let own = object.identity();
         let known = self.version(&object).filter(|known| known.uid == own.uid);
-        if known.is_some_and(|known| !own.is_older_than(known)) {
+        let is_newer = known.is_some_and(|known| !own.is_older_than(known));
+        if is_newer {
             self.apply(object);
         }
+        is_newer
     }
 
     /// Returns true if a later version of `object` is known already, so that a watch reports an outdated

@@ -540,6 +540,35 @@ async fn an_action_instead_of_another_is_paused_and_gives_way_like_any() {
     assert!(!patches.is_empty() && patches.iter().all(|call| call.body[1]["value"] == "own"));
 }
 
+/// Where the same object refuses both, neither is tried again and again.
+#[tokio::test(start_paused = true)]
+async fn an_action_instead_of_another_one_on_the_same_object_is_carried_out() {
+    for is_taken in [true, false] {
+        let mut bench = bench(move |call| match call.body[1]["value"] == "aside" && is_taken {
+            true => written("n1"),
+            false => Reply::status(403, "Forbidden"),
+        });
+        let refusal = Refusal {
+            reason: "NotChanged",
+            note: "it cannot be changed".to_owned(),
+            waiting: Vec::new(),
+            instead: vec![label("n1", "aside")],
+        };
+        let action = label("n1", "own").with_refusal(refusal);
+        bench.plan_for(2 * SECOND, || vec![action.clone()]).await;
+        let values: Vec<_> =
+            bench.sent("PATCH").iter().map(|call| call.body[1]["value"].clone()).collect();
+        assert_eq!(values[..2], [json!("own"), json!("aside")], "{is_taken}");
+        if is_taken {
+            // The View shows it at once, and the next plan is another one.
+            continue;
+        }
+        bench.plan_for(60 * SECOND, || vec![action.clone()]).await;
+        let tried = bench.sent("PATCH").len();
+        assert!((4..=60).contains(&tried), "{tried} in a minute");
+    }
+}
+
 /// Removes these labels from a node, unless a listed widget names both node and label.
 fn release(name: &str, labels: &[&str]) -> Action {
     let reduce = |widgets: &[Value], node: &Target, operations: &[PatchOperation]| {

@@ -64,7 +64,8 @@ pub(crate) mod reason {
     pub(crate) const PLACEHOLDER_NOT_MADE: &str = "PlaceholderNotMade";
     /// The scheduler finds no node for a placeholder.
     pub(crate) const PLACEHOLDER_NOT_PLACED: &str = "PlaceholderNotPlaced";
-    /// A placeholder was deleted, because a quota has no room for the run's pods beside it.
+    /// A placeholder was deleted, because a quota or a queue has no room for the pods of its group beside it, or its
+    /// template cannot be changed.
     pub(crate) const PLACEHOLDER_STEPPED_ASIDE: &str = "PlaceholderSteppedAside";
     /// The API server refuses to let a placeholder request more or less on its node.
     pub(crate) const ROOM_NOT_CHANGED: &str = "RoomNotChanged";
@@ -198,7 +199,11 @@ impl PlanBuilder<'_, '_> {
         let run = desired.run().map(|of| (of.name, of.run));
         let members = GroupPod::living(&desired.name, self.view());
         let members: Vec<_> = members.collect();
-        let has_left = members.iter().any(|pod| pod.details.has_left);
+        let uid = run.map(|(_, run)| &*run.identity.uid);
+        let has_left = members.iter().any(|pod| {
+            let own = &desired.name.name;
+            pod.details.has_left && family::belongs(pod.name, pod.member, own, uid, self.view())
+        });
         let waiting: Vec<_> = members.into_iter().filter(|of| of.member.node.is_none()).collect();
         let only = match self.facts.first_node(desired) {
             Ok(Some(only)) => only,
@@ -233,7 +238,8 @@ impl PlanBuilder<'_, '_> {
             instead,
         };
         let target = Target::new(STATEFUL_SET, &desired.name, "");
-        self.act(Action::new(target, Write::Create(document), Vec::new()).with_refusal(refusal));
+        let action = Action::new(target, Write::Create(document), Vec::new());
+        self.act(action.with_volatile(carry_out::TIMES).with_refusal(refusal));
     }
 }
 

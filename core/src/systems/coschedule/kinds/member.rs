@@ -56,6 +56,8 @@ pub(crate) struct MemberDetails {
     /// True if it has the required pod affinity to its placeholder, or to the other members. Then a node that
     /// it requires by name was requested by its author.
     pub follows: bool,
+    /// True if that is to its placeholder.
+    pub follows_placeholder: bool,
     /// True if the pod affinity selects the member itself, so that it runs beside the other members, and needs no
     /// placeholder.
     pub is_beside_others: bool,
@@ -131,6 +133,7 @@ impl Member {
                 created_again: is_created_again(metadata),
                 runs_for_ever: runs_for_ever(metadata),
                 follows: has_term(INSTANCE) || has_term(MEMBER),
+                follows_placeholder: has_term(INSTANCE),
                 is_beside_others: has_term(MEMBER) || has_term(INSTANCE) && stands_in,
                 stands_in,
                 has_left: label(metadata, FAILED).is_some(),

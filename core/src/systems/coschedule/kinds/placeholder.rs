@@ -184,6 +184,8 @@ pub(crate) struct PlaceholderPod {
     pub is_gated: bool,
     /// The domains of the keys of its labels: a queue that counts it has labelled it.
     pub label_domains: BTreeSet<Box<str>>,
+    /// True if one of its scheduling gates is of such a domain.
+    pub is_queued: bool,
     /// Its plan; `None` if that is missing or invalid.
     pub plan: Option<Box<PodPlan>>,
     /// The time when it was last woken, in seconds since 1970. Only the controller keeps it.
@@ -206,6 +208,9 @@ impl PlaceholderPod {
     pub(crate) fn read(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let placeholder = Self::of(&pod.metadata)?;
         let is_complete = scope == Scope::Controller && pod.spec.is_some();
+        let labels = pod.metadata.labels.iter().flatten().filter(|_| is_complete);
+        let domain = |key: &str| Some(Box::from(key.split_once('/')?.0));
+        let label_domains: BTreeSet<Box<str>> = labels.filter_map(|(key, _)| domain(key)).collect();
         Some(Self {
             identity: Identity::from(&pod.metadata),
             placeholder: placeholder.into(),
@@ -214,10 +219,10 @@ impl PlaceholderPod {
             scheduled_since: scheduled_since(pod),
             unschedulable: Unschedulable::read_with_errors(pod),
             is_gated: kubernetes::gates(pod).next().is_some(),
-            label_domains: {
-                let labels = pod.metadata.labels.iter().flatten().filter(|_| is_complete);
-                labels.filter_map(|(key, _)| Some(key.split_once('/')?.0.into())).collect()
-            },
+            is_queued: kubernetes::gates(pod)
+                .filter_map(domain)
+                .any(|domain| label_domains.contains(&domain)),
+            label_domains,
             plan: PodPlan::read(&pod.metadata, placeholder).map(Box::new),
             woken: is_complete.then(|| woken(pod)).flatten(),
             keeps_node: KEEPS_NODE.map(|(key, _)| {

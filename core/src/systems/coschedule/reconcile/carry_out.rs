@@ -26,7 +26,7 @@ use crate::view::resource::STATEFUL_SET;
 use crate::view::resource::{POD, Resource};
 
 /// The annotations whose values are times.
-const TIMES: &[&str] = &[FAILED, IDLE_SINCE, MISSING_SINCE];
+pub(super) const TIMES: &[&str] = &[FAILED, IDLE_SINCE, MISSING_SINCE];
 
 /// A plan that is being built.
 pub(super) struct PlanBuilder<'t, 'v> {
@@ -225,11 +225,23 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
             }
             Next::LetIn => {
                 let Some(desired) = state.desired else { return };
-                let (actions, _) = self.let_in(desired, &state.waiting, None, true);
-                // A queue may count a StatefulSet that has been scaled down, until it is deleted.
+                let only = match self.facts.follow(desired) {
+                    Ok(only) => only,
+                    Err(why) => return self.report_waiting(state.run, &state.waiting, &why),
+                };
+                let (actions, _) = self.let_in(desired, &state.waiting, only.as_deref(), true);
                 if actions.is_empty() && state.details.replicas != Some(0) {
-                    let write = Write::Delete { grace: None, version: None };
-                    self.write(STATEFUL_SET, name, &placeholder.identity.uid, write);
+                    // A queue may count a StatefulSet that has been scaled down, until it is deleted. A pod that runs
+                    // without it says that it is not to be made again.
+                    match state.has_left() {
+                        true => {
+                            let write = Write::Delete { grace: None, version: None };
+                            self.write(STATEFUL_SET, name, &placeholder.identity.uid, write);
+                        }
+                        false => {
+                            self.change(name, placeholder, vec![add(&["spec", "replicas"], 0)]);
+                        }
+                    }
                 }
                 actions.into_iter().for_each(|action| self.act(action));
             }
@@ -255,7 +267,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         }
     }
 
-    /// Returns the operations that let a placeholder step aside once its group runs without it.
+    /// Returns the operations that record that a placeholder steps aside. It goes once its group runs without it.
     fn stepped_aside(&self, placeholder: &Placeholder) -> Vec<PatchOperation> {
         let mut operations = vec![test_uid(&placeholder.identity.uid)];
         operations.extend(annotate(placeholder, FAILED, self.facts.now_text()));

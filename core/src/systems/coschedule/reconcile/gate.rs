@@ -18,6 +18,7 @@ use super::group_pod::GroupPod;
 use super::reason;
 use super::state::is_open;
 use crate::kubernetes::AboveNodeTerms;
+use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::{
     COMPONENT, COMPONENT_VALUE, FAILED, GATE, INSTANCE, provisioned,
 };
@@ -43,13 +44,26 @@ impl PlanBuilder<'_, '_> {
         let labels = labels(own, is_aside);
         let made = desired.templates.iter().map(|(claim, _)| provisioned(claim, own));
         let made: HashSet<String> = made.collect();
-        let running: Vec<_> = GroupPod::living(&desired.name, view)
-            .filter(|pod| pod.member.place().is_some() && !pod.member.identity.deleting)
+        let run = desired.run();
+        let uid = run.map(|run| &*run.run.identity.uid);
+        let of_group: Vec<_> = GroupPod::living(&desired.name, view)
+            .filter(|pod| family::belongs(pod.name, pod.member, own, uid, view))
+            .filter(|pod| !pod.member.identity.deleting && !pod.details.ignored)
             .collect();
+        // The pods of a native group may leave a node that takes no new ones.
+        let is_there = |pod: &&GroupPod<'_>| {
+            let node = pod.member.place();
+            node.is_some_and(|node| run.is_some() || is_open(node, &pod.details.tolerations, view))
+        };
+        let running: Vec<_> = of_group.iter().filter(is_there).collect();
         // Those that run come first: the scheduler takes another node as soon as a pod selects itself alone.
-        if waiting.iter().any(GroupPod::needs_labels) {
-            let unmarked =
-                running.iter().filter(|pod| !pod.details.stands_in && !pod.keeps_labels());
+        if waiting.iter().any(|pod| pod.details.follows_placeholder) {
+            let beside = of_group
+                .iter()
+                .filter(|pod| pod.member.node.is_none() && !pod.details.follows_placeholder);
+            let beside = beside.filter(|pod| pod.details.is_beside_others);
+            let unmarked = running.iter().copied().chain(beside);
+            let unmarked = unmarked.filter(|pod| !pod.details.stands_in && !pod.keeps_labels());
             let marks: Vec<_> = unmarked.map(|pod| mark(*pod, &labels)).collect();
             if !marks.is_empty() {
                 return (marks, false);
@@ -72,6 +86,14 @@ impl PlanBuilder<'_, '_> {
                 continue;
             }
             let node = only.or_else(|| beside.filter(|_| !details.follows || !is_marked));
+            // Without a gate it cannot be bound to a node by name; and while others hold it, that node may go.
+            let is_bindable = match details.follows {
+                true => pod.is_gated() || beside.is_none() || is_marked || only.is_some(),
+                false => pod.member.other_gate().is_none(),
+            };
+            if !is_bindable {
+                continue;
+            }
             let is_next = match node {
                 Some(node) => is_open(node, &details.tolerations, view),
                 None => details.follows || !has_first,

@@ -43,9 +43,9 @@ impl<'v> GroupPod<'v> {
         self.details.is_labelled && self.member.task_run.is_none()
     }
 
-    /// Returns true if it needs a pod with the labels of its placeholder's pod.
+    /// Returns true if it waits for a pod with the labels of its placeholder's pod.
     pub(super) fn needs_labels(&self) -> bool {
-        self.details.follows && !self.details.is_beside_others
+        self.details.follows_placeholder && !self.details.stands_in
     }
 
     /// Returns the node that stowplan made it require by name.

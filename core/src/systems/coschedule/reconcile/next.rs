@@ -12,9 +12,9 @@
 //! 3. While no member runs: add new claims, and remove those of other groups (`template`).
 //! 4. No pod: after a while record that, so that new members no longer wait for it, and later release
 //!    those that wait (`unplaced`).
-//!    Step aside for members that would wait in a queue behind the pod, or before it (`quota`).
-//! 5. A pod without a node: leave it alone while a scheduling gate of others holds it. Recreate it if its plan differs from the template's. Else change the template if
-//!    another one would give it a node (`unplaced`).
+//!    A pod that a queue holds, or that it counts while it holds a member: step aside after a while (`quota`).
+//! 5. A pod without a node: leave it alone while a scheduling gate of others holds it. Recreate it if its plan
+//!    differs from the template's. Else change the template if another one would give it a node (`unplaced`).
 //! 6. A pod on a node: it stays while members run there. It leaves a node that was deleted, is
 //!    NotReady or takes no new pods, that is not the node of its members or its leader, or where
 //!    waiting members do not fit. If it would come back, the template is changed first; then the pod
@@ -91,7 +91,7 @@ pub(crate) enum Next {
 pub(crate) enum Aside {
     /// A ResourceQuota has no room for a pod of the run.
     Quota,
-    /// A queue releases pods of the group, and not the placeholder's.
+    /// A queue has no room for the placeholder, or with it none for a pod of its group.
     Queue,
 }
 

@@ -414,6 +414,11 @@ impl<'v> State<'v> {
         self.placeholder.made(&self.name.name).any(|made| made == claim)
     }
 
+    /// Returns true if a pod of the group runs without the placeholder because that has stepped aside.
+    pub(super) fn has_left(&self) -> bool {
+        self.running.iter().chain(&self.waiting).any(|pod| pod.details.has_left)
+    }
+
     /// The annotations that no longer apply.
     pub(super) fn outdated_marks(&self) -> Vec<&'static str> {
         let with_pod: &[_] = if self.pod.is_some() { &[MISSING_SINCE, FAILED] } else { &[] };

@@ -3,6 +3,7 @@
 mod autoscaler;
 mod claims;
 mod decisions;
+mod explore;
 mod gates;
 mod holds;
 mod keep;

@@ -11,17 +11,21 @@ impl Decider<'_, '_> {
     pub(super) fn stay_aside(&mut self) -> Option<Next> {
         let since = self.state.details.time(FAILED)?;
         // They were admitted before the webhook saw that.
-        self.release_members(since, GroupPod::keeps_labels);
+        match self.state.desired {
+            Some(_) => self.release_members(since, |pod| pod.needs_labels() && pod.keeps_labels()),
+            None => self.release_members(since, |_| true),
+        }
         Some(Next::LetIn)
     }
 
     /// Lets the placeholder step aside for the pods of its group that would else wait for ever in a queue, which holds
     /// pods by a gate until it has quota for them: either the placeholder itself, and a pod of the group has what was
-    /// left; or a pod of the group, and the placeholder has it. The queue counts what a placeholder has requested at
+    /// left; or a pod of the group, and the placeholder has it. The queue is known by its labels on the placeholder. The queue counts what a placeholder has requested at
     /// first, whatever it requests on its node. `None` if that has not lasted for longer than the grace period.
     pub(super) fn leave_queue(&mut self, pod: &PlaceholderPod) -> Option<Next> {
+        self.state.desired.filter(|_| !pod.finished && !pod.identity.deleting)?;
         let is_kept = |waiting: &&GroupPod<'_>| match waiting.member.other_gate() {
-            None => pod.is_gated,
+            None => pod.is_queued,
             Some(gate) => {
                 let domain = gate.split_once('/').map(|(domain, _)| domain);
                 !pod.is_gated && domain.is_some_and(|of| pod.label_domains.contains(of))

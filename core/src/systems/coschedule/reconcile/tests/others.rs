@@ -183,7 +183,8 @@ fn queued(of: &str) -> World {
     hold(&mut world, &pod);
     let condition = json!({"type": "PodScheduled", "status": "False",
         "reason": "SchedulingGated", "lastTransitionTime": world.store.timestamp()});
-    world.change("Pod", &pod, json!({"status": {"conditions": [condition]}}));
+    let labels = json!({"labels": {"kueue.x-k8s.io/managed": "true"}});
+    world.change("Pod", &pod, json!({"metadata": labels, "status": {"conditions": [condition]}}));
     world
 }
 
@@ -299,4 +300,34 @@ fn a_placeholder_steps_aside_for_a_pod_that_waits_in_its_queue() {
         release(&mut world, "b");
         world.settle(SOON).expect("a:n1 b:n1").expect_rest();
     }
+}
+
+/// Nothing else would say that the placeholder is not to be made again.
+#[test]
+fn a_placeholder_that_has_stepped_aside_is_made_once_for_pods_that_keep_their_labels() {
+    let mut world = queued("g");
+    world.node("n1").node("n2");
+    let own =
+        json!({"labels": {keys::INSTANCE: "shop"}, "ownerReferences": controlled_by("ReplicaSet")});
+    world.change("Pod", "a", json!({"metadata": own}));
+    world.settle(LONG);
+    let made = world.writes.iter().filter(|write| write.starts_with("create StatefulSet"));
+    assert_eq!((made.count(), world.has("Pod", "a")), (1, false), "{:?}", world.writes);
+}
+
+/// One of them is held, and then another one runs that the webhook has admitted beside the group.
+#[test]
+fn pods_of_a_group_without_a_placeholder_find_each_other_whatever_their_terms() {
+    let mut world = queued("g");
+    world.node("n1").node("n2");
+    add(&mut world, "c", "g");
+    hold(&mut world, "c");
+    world.settle(GRACE + SOON).expect("a:n1 c:").finish("a");
+    add(&mut world, "b", "g");
+    world.beside_others("b");
+    world.settle(SOON);
+    release(&mut world, "c");
+    world.settle(SOON);
+    assert_eq!(world.node_of("b"), world.node_of("c"), "{:?}", world.writes);
+    assert!(world.node_of("b").is_some());
 }
