@@ -51,6 +51,12 @@ pub(crate) fn creates_again(api_version: &str, kind: &str) -> bool {
     CREATING_AGAIN.contains(&(group, kind))
 }
 
+/// Returns the domain of a key or of a scheduling gate: the part before the slash, if there is one.
+#[must_use]
+pub fn domain(key: &str) -> Option<&str> {
+    key.split_once('/').map(|(domain, _)| domain)
+}
+
 #[must_use]
 pub fn label<'m>(metadata: &'m ObjectMeta, key: &str) -> Option<&'m str> {
     metadata.labels.as_ref()?.get(key).map(String::as_str)

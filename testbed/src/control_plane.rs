@@ -32,6 +32,7 @@ use serde_json::{Value, json};
 use self::address::Range;
 use self::certificates::{Authority, Certified};
 use self::directory::RunDirectory;
+use crate::command;
 use crate::process::{PROXIES, Processes};
 use crate::proxy::Proxy;
 use crate::real::cluster::Cluster;
@@ -199,6 +200,17 @@ impl ControlPlane {
     #[must_use]
     pub fn kubectl(&self) -> Command {
         self.command("kubectl")
+    }
+
+    /// Creates objects, or changes them to what is given, by server-side apply.
+    ///
+    /// # Errors
+    /// The API server refuses one.
+    pub fn apply(&self, objects: &[Value]) -> Result<()> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let mut kubectl = self.kubectl();
+        kubectl.args(["apply", "--server-side", "--force-conflicts", "-f", "-"]);
+        command::run_with(&mut kubectl, list.to_string().into_bytes()).map(drop)
     }
 
     /// `helm`, as administrator, untouched by the user's own configuration.

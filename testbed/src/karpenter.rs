@@ -40,7 +40,7 @@ pub async fn start(plane: &ControlPlane) -> Result<PathBuf> {
         "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
         "metadata": {"name": "default"},
     });
-    apply(plane, &class)?;
+    plane.apply(&[class])?;
 
     let types = plane.dir().join("instance-types.json");
     std::fs::write(&types, instance_types().to_string())?;
@@ -93,7 +93,7 @@ pub fn node_pool(
             },
         },
     });
-    apply(plane, &pool)
+    plane.apply(&[pool])
 }
 
 /// The shapes as its provider reads them.
@@ -119,11 +119,4 @@ fn instance_types() -> Value {
         })
     });
     types.as_slice().into()
-}
-
-fn apply(plane: &ControlPlane, object: &Value) -> Result<()> {
-    let mut kubectl = plane.kubectl();
-    kubectl.args(["apply", "--server-side", "-f", "-"]);
-    command::run_with(&mut kubectl, object.to_string().into_bytes())?;
-    Ok(())
 }

@@ -12,13 +12,15 @@ use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::command;
 use crate::control_plane::ControlPlane;
 use crate::tools::{KueueTools, to_stderr};
 use crate::wait::{Seen, until};
 
 /// The namespace of its installation.
 pub const NAMESPACE: &str = "kueue-system";
+
+/// The version of its objects.
+pub const VERSION: &str = "kueue.x-k8s.io/v1beta2";
 
 const SERVICE: &str = "kueue-webhook-service";
 const SECRET: &str = "kueue-webhook-server-cert";
@@ -46,7 +48,7 @@ pub async fn start(plane: &ControlPlane, settings: &Value) -> Result<PathBuf> {
     let tools = tokio::task::spawn_blocking(|| KueueTools::ensure(&to_stderr)).await??;
     let manifests = fs::read_to_string(tools.manifests())?;
     let (first, webhooks) = prepare(&manifests)?;
-    apply(plane, &first).context("cannot create its objects")?;
+    plane.apply(&first).context("cannot create its objects")?;
 
     let client = plane.client().await?;
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
@@ -57,17 +59,16 @@ pub async fn start(plane: &ControlPlane, settings: &Value) -> Result<PathBuf> {
     let file = folder.join("configuration.json");
     fs::write(&file, configuration(&address, &folder, settings)?.to_string())?;
     // It waits for the CA in the configurations of its webhooks, and then answers to them.
-    apply(plane, &webhooks).context("cannot create its webhooks")?;
+    plane.apply(&webhooks).context("cannot create its webhooks")?;
 
     let program = tools.program().display().to_string();
     let variable = format!("KUBECONFIG={}", plane.kubeconfig().display());
-    let arguments =
-        [variable, program, "--config".to_owned(), file.display().to_string()].map(String::from);
+    let arguments = [variable, program, "--config".to_owned(), file.display().to_string()];
     let log = plane.start_program("kueue", "env".as_ref(), &arguments)?;
     mount_certificate(plane, &client, &folder).await?;
     until("Kueue to answer", LIMIT, async || {
         plane.check()?;
-        Ok(apply(plane, &[resource_flavor("default", &json!({}))]).into())
+        Ok(plane.apply(&[resource_flavor("default", &json!({}))]).into())
     })
     .await?;
     Ok(log)
@@ -81,9 +82,6 @@ pub fn resource_flavor(name: &str, labels: &Value) -> Value {
         "spec": {"nodeLabels": labels},
     })
 }
-
-/// The version of its objects.
-pub const VERSION: &str = "kueue.x-k8s.io/v1beta2";
 
 /// Writes what the kubelet would: the certificate that Kueue has put into its Secret, as files.
 async fn mount_certificate(plane: &ControlPlane, client: &Client, folder: &Path) -> Result<()> {
@@ -122,7 +120,7 @@ fn configuration(address: &str, folder: &Path, settings: &Value) -> Result<Value
     Ok(all)
 }
 
-/// The objects of its manifests that the testbed needs: those from before it starts, and its webhooks.
+/// Reads the objects of its manifests that the testbed needs: those that exist before it starts, and its webhooks.
 fn prepare(manifests: &str) -> Result<(Vec<Value>, Vec<Value>)> {
     let objects: Vec<Value> =
         serde_saphyr::from_multiple(manifests).context("Kueue's manifests are not YAML")?;
@@ -156,16 +154,4 @@ fn prepare(manifests: &str) -> Result<(Vec<Value>, Vec<Value>)> {
         webhooks.len()
     );
     Ok((first, webhooks))
-}
-
-/// Creates or changes objects.
-///
-/// # Errors
-/// One is refused.
-pub fn apply(plane: &ControlPlane, objects: &[Value]) -> Result<()> {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    let mut kubectl = plane.kubectl();
-    kubectl.args(["apply", "--server-side", "--force-conflicts", "-f", "-"]);
-    command::run_with(&mut kubectl, list.to_string().into_bytes())?;
-    Ok(())
 }

@@ -1,8 +1,9 @@
 //! The objects of a simulation by their kinds and names, for tests. One of a namespace is in [`NAMESPACE`].
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{CONTROLLER, Edit, Id, Simulation};
+use crate::admission::{self, Decision, Review};
 use crate::systems::TABLES;
 use crate::systems::plan::Plan;
 
@@ -60,5 +61,30 @@ impl Simulation {
     pub fn plan(&mut self) -> Plan {
         self.catch_up(CONTROLLER);
         self.make_plan()
+    }
+
+    /// Creates a pod of [`NAMESPACE`] by way of a webhook, which sees everything before. Returns whether the webhook
+    /// has changed it.
+    pub fn admit(&mut self, webhook: usize, mut pod: Value) -> bool {
+        let review =
+            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+                "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "resource": {"group": "", "version": "v1", "resource": "pods"},
+                "namespace": NAMESPACE, "operation": "CREATE", "object": pod,
+            }})
+            .to_string();
+        self.catch_up(webhook);
+        let review = Review::parse(review.as_bytes()).unwrap();
+        let view = self.view_of(webhook);
+        let is_changed = match admission::decide(&review, view, &self.policy).unwrap().at_once() {
+            Decision::Pass(_) => false,
+            Decision::Admit(admitted) => {
+                json_patch::patch(&mut pod, &admitted.patch.operations()).unwrap();
+                true
+            }
+            other => panic!("{other:?}"),
+        };
+        self.store.create(pod).unwrap();
+        is_changed
     }
 }

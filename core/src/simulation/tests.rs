@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::testing::NAMESPACE;
 use super::*;
-use crate::admission::{self, Decision, Review};
 use crate::systems::plan::operation::{add, test, test_uid};
 use k8s_openapi::jiff::SignedDuration;
 
@@ -198,24 +197,7 @@ impl Scaled {
         let mut pod = pod(name);
         json_patch::merge(&mut pod["metadata"], metadata);
         pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
-        let review =
-            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
-                "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
-                "resource": {"group": "", "version": "v1", "resource": "pods"},
-                "namespace": NAMESPACE, "operation": "CREATE", "object": pod,
-            }})
-            .to_string();
-        self.simulation.catch_up(self.webhook);
-        let view = self.simulation.view_of(self.webhook);
-        let review = Review::parse(review.as_bytes()).unwrap();
-        match admission::decide(&review, view, &self.simulation.policy).unwrap().at_once() {
-            Decision::Pass(_) => {}
-            Decision::Admit(admitted) => {
-                json_patch::patch(&mut pod, &admitted.patch.operations()).unwrap();
-            }
-            other => panic!("{other:?}"),
-        }
-        self.simulation.store.create(pod).unwrap();
+        self.simulation.admit(self.webhook, pod);
         self
     }
 

@@ -268,13 +268,18 @@ impl Lists {
         plural: &'static str,
         without: &str,
     ) -> Result<Vec<Value>, Unlisted> {
-        let api: Api<DynamicObject> = match self.all {
-            true => Api::all_with(self.client.clone(), resource),
-            false => Api::namespaced_with(self.client.clone(), &self.namespace, resource),
-        };
+        let api = self.documents_of(resource);
         let listed = self.list_known(&api, plural, ListParams::default(), without).await?;
         let listed = listed.unwrap_or_default();
         Ok(listed.into_iter().filter_map(|object| build_document(object, resource)).collect())
+    }
+
+    /// The objects of another kind that are asked for: in the namespace, or in all of them.
+    fn documents_of(&self, resource: &ApiResource) -> Api<DynamicObject> {
+        match self.all {
+            true => Api::all_with(self.client.clone(), resource),
+            false => Api::namespaced_with(self.client.clone(), &self.namespace, resource),
+        }
     }
 
     /// Reads from the Lease whether a controller leads. `None`: the user may not read it.
@@ -356,11 +361,9 @@ impl Lists {
         for version in queue::VERSIONS {
             let kind = GroupVersionKind::gvk(queue::GROUP, version, queue::KIND);
             let resource = ApiResource::from_gvk(&kind);
-            let api: Api<DynamicObject> = match self.all {
-                true => Api::all_with(self.client.clone(), &resource),
-                false => Api::namespaced_with(self.client.clone(), &self.namespace, &resource),
-            };
-            let listed = self.list_pages(&api, "workloads", ListParams::default()).await;
+            let listed = self
+                .list_pages(&self.documents_of(&resource), "workloads", ListParams::default())
+                .await;
             if listed.as_ref().is_err_and(Unlisted::is_unserved) {
                 continue;
             }

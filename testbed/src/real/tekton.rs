@@ -73,11 +73,7 @@ pub async fn install(plane: &ControlPlane, node: &str) -> Result<()> {
     command::run(kubectl.args(["taint", "node", node, &format!("{TAINT}=:NoSchedule")]))?;
     let manifests = fs::read_to_string(tools.manifests())?;
     let objects = prepare(&manifests, &reference(), node)?;
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    let mut kubectl = plane.kubectl();
-    kubectl.args(["apply", "--server-side", "-f", "-"]);
-    command::run_with(&mut kubectl, list.to_string().into_bytes())
-        .context("cannot create Tekton's objects")?;
+    plane.apply(&objects).context("cannot create Tekton's objects")?;
     until("Tekton's pods to be ready", LIMIT, async || {
         plane.check()?;
         let mut kubectl = plane.kubectl();

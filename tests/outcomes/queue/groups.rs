@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use testbed::kueue::{self, resource_flavor};
+use testbed::kueue::resource_flavor;
 use testbed::volumes::{WAITING, ZONE};
 use tokio::time::sleep;
 
@@ -166,7 +166,7 @@ pub(crate) async fn a_preempted_group(world: Arc<World>) -> Result<()> {
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000,
         "metadata": {"name": "urgent"},
     });
-    kueue::apply(&world.plane, &[class])?;
+    world.plane.apply(&[class])?;
     space.created(&workload_of("Deployment", "many", 2, &member("many", "1"))).await?;
     one_of(space.nodes_of_all("app=many", 2).await?)?;
     let mut urgent = member("urgent", "3");
@@ -185,7 +185,7 @@ pub(crate) async fn a_preempted_group(world: Arc<World>) -> Result<()> {
 /// Kueue adds the labels of a flavor's nodes when it admits a pod, and the volume is made there.
 pub(crate) async fn a_task_for_the_nodes_of_a_flavor(world: Arc<World>) -> Result<()> {
     let flavor = resource_flavor("western", &json!({ZONE: "west"}));
-    kueue::apply(&world.plane, &[flavor])?;
+    world.plane.apply(&[flavor])?;
     let lane = Lane::with(&world, "flavor", "0", "western", &json!({})).await?;
     lane.space.created(&run("ci")).await?;
     lane.held("tekton.dev/pipelineTask=one", true).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use testbed::kueue::{self, VERSION};
+use testbed::kueue::VERSION;
 
 use crate::coschedule::group::GROUP;
 use crate::world::{Space, World, is_gated, object, on_lasting_nodes, pod, requesting, settled};
@@ -38,7 +38,7 @@ impl Lane {
         json_patch::merge(&mut queue["spec"], more);
         let mut local = object(VERSION, "LocalQueue", "default", &json!({"clusterQueue": name}));
         local["metadata"]["namespace"] = json!(name);
-        kueue::apply(&world.plane, &[queue, local])?;
+        world.plane.apply(&[queue, local])?;
         let active = async || {
             let queue = lane.space.get("localqueue default").await?;
             let conditions = queue["status"]["conditions"].as_array().cloned().unwrap_or_default();

@@ -53,7 +53,7 @@ pub(crate) async fn hosts_of_a_topology(world: Arc<World>) -> Result<()> {
     let topology = object(VERSION, "Topology", "hosts", &levels);
     let mut flavor = kueue::resource_flavor("by-host", &json!({"kubernetes.io/os": "linux"}));
     flavor["spec"]["topologyName"] = json!("hosts");
-    kueue::apply(&world.plane, &[topology, flavor])?;
+    world.plane.apply(&[topology, flavor])?;
     let lane = Lane::with(&world, "topology", "20", "by-host", &json!({})).await?;
     let space = &lane.space;
     let pod: Value = member("many", "1");

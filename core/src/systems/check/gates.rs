@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{Cluster, Diagnosis, queue};
-use crate::kubernetes::gates;
+use crate::kubernetes::{domain, gates};
 use crate::systems;
 
 /// Reports the gates of stowplan's systems that hold a pod.
@@ -36,7 +36,7 @@ pub fn report_foreign(diagnosis: &mut Diagnosis, pod: &Pod, cluster: &Cluster) {
                 (format!("of {owner}"), remedy)
             }
             None => {
-                let domain = gate.split_once('/').map_or(gate, |(domain, _)| domain);
+                let domain = domain(gate).unwrap_or(gate);
                 let remedy = format!("see what the controller of {domain} waits for");
                 ("which stowplan has not set".to_owned(), remedy)
             }

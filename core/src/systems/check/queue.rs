@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Deserialize;
 
-use crate::kubernetes::gates;
+use crate::kubernetes::{domain, gates};
 
 /// The API group of Kueue's kinds.
 pub const GROUP: &str = "kueue.x-k8s.io";
@@ -92,5 +92,5 @@ impl fmt::Display for Workload {
 /// Returns true if a gate of Kueue's holds a pod.
 #[must_use]
 pub fn is_queued(pod: &Pod) -> bool {
-    gates(pod).any(|gate| gate.split_once('/').is_some_and(|(domain, _)| domain == GROUP))
+    gates(pod).any(|gate| domain(gate) == Some(GROUP))
 }

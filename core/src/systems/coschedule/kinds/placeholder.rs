@@ -209,8 +209,8 @@ impl PlaceholderPod {
         let placeholder = Self::of(&pod.metadata)?;
         let is_complete = scope == Scope::Controller && pod.spec.is_some();
         let labels = pod.metadata.labels.iter().flatten().filter(|_| is_complete);
-        let domain = |key: &str| Some(Box::from(key.split_once('/')?.0));
-        let label_domains: BTreeSet<Box<str>> = labels.filter_map(|(key, _)| domain(key)).collect();
+        let label_domains: BTreeSet<Box<str>> =
+            labels.filter_map(|(key, _)| Some(kubernetes::domain(key)?.into())).collect();
         Some(Self {
             identity: Identity::from(&pod.metadata),
             placeholder: placeholder.into(),
@@ -220,8 +220,8 @@ impl PlaceholderPod {
             unschedulable: Unschedulable::read_with_errors(pod),
             is_gated: kubernetes::gates(pod).next().is_some(),
             is_queued: kubernetes::gates(pod)
-                .filter_map(domain)
-                .any(|domain| label_domains.contains(&domain)),
+                .filter_map(kubernetes::domain)
+                .any(|domain| label_domains.contains(domain)),
             label_domains,
             plan: PodPlan::read(&pod.metadata, placeholder).map(Box::new),
             woken: is_complete.then(|| woken(pod)).flatten(),

@@ -58,11 +58,12 @@ impl PlanBuilder<'_, '_> {
         let running: Vec<_> = of_group.iter().filter(is_there).collect();
         // Those that run come first: the scheduler takes another node as soon as a pod selects itself alone.
         if waiting.iter().any(|pod| pod.details.follows_placeholder) {
-            let beside = of_group
-                .iter()
-                .filter(|pod| pod.member.node.is_none() && !pod.details.follows_placeholder);
-            let beside = beside.filter(|pod| pod.details.is_beside_others);
-            let unmarked = running.iter().copied().chain(beside);
+            let is_admitted_beside = |pod: &&GroupPod<'_>| {
+                let GroupPod { member, details, .. } = pod;
+                member.node.is_none() && details.is_beside_others && !details.follows_placeholder
+            };
+            let admitted = of_group.iter().filter(is_admitted_beside);
+            let unmarked = running.iter().copied().chain(admitted);
             let unmarked = unmarked.filter(|pod| !pod.details.stands_in && !pod.keeps_labels());
             let marks: Vec<_> = unmarked.map(|pod| mark(*pod, &labels)).collect();
             if !marks.is_empty() {

@@ -1,6 +1,7 @@
 //! Steps aside where a ResourceQuota or a queue has no room for a pod of the group beside its placeholder.
 
 use super::{Aside, Decider, Next};
+use crate::kubernetes::domain;
 use crate::systems::coschedule::keys::FAILED;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::reconcile::group_pod::GroupPod;
@@ -18,17 +19,16 @@ impl Decider<'_, '_> {
         Some(Next::LetIn)
     }
 
-    /// Lets the placeholder step aside for the pods of its group that would else wait for ever in a queue, which holds
-    /// pods by a gate until it has quota for them: either the placeholder itself, and a pod of the group has what was
-    /// left; or a pod of the group, and the placeholder has it. The queue is known by its labels on the placeholder. The queue counts what a placeholder has requested at
-    /// first, whatever it requests on its node. `None` if that has not lasted for longer than the grace period.
+    /// Lets the placeholder step aside for pods of its group that would else wait in a queue for ever. A queue holds
+    /// pods by a gate until it has quota for them, and is known by its labels on the placeholder. Either it holds the
+    /// placeholder, and a pod of the group has what was left; or it holds a pod of the group, and counts what the
+    /// placeholder has requested at first. `None` if that has not lasted for longer than the grace period.
     pub(super) fn leave_queue(&mut self, pod: &PlaceholderPod) -> Option<Next> {
         self.state.desired.filter(|_| !pod.finished && !pod.identity.deleting)?;
         let is_kept = |waiting: &&GroupPod<'_>| match waiting.member.other_gate() {
             None => pod.is_queued,
             Some(gate) => {
-                let domain = gate.split_once('/').map(|(domain, _)| domain);
-                !pod.is_gated && domain.is_some_and(|of| pod.label_domains.contains(of))
+                !pod.is_gated && domain(gate).is_some_and(|of| pod.label_domains.contains(of))
             }
         };
         let kept = self.state.waiting.iter().filter(is_kept);

@@ -51,20 +51,24 @@ impl<'v> Decider<'_, 'v> {
         Next::Nothing
     }
 
-    /// Releases the members, of those that `which` selects, that wait for a placeholder without a pod since `missing`. New members need
+    /// Releases the selected members that wait for a placeholder without a pod since `missing`. New members need
     /// none by now, so a member that is created again can run.
     ///
     /// If the webhook does not see that, the new pod waits like the old one. So each pod waits at least
     /// for the grace period, and for as long as the placeholder had been missing when the pod was
     /// created: twice as long each time.
-    pub(super) fn release_members(&mut self, missing: Timestamp, which: fn(&GroupPod<'v>) -> bool) {
+    pub(super) fn release_members(
+        &mut self,
+        missing: Timestamp,
+        is_selected: fn(&GroupPod<'v>) -> bool,
+    ) {
         let state = self.state;
         self.wake_beside_others();
         for &pod in &state.waiting {
             let GroupPod { member, details, .. } = pod;
             // A new pod would need the same claim, which only the StatefulSet creates.
             let needs_claim = details.claims.iter().any(|claim| state.makes(claim));
-            if details.is_beside_others || needs_claim || !which(&pod) {
+            if details.is_beside_others || needs_claim || !is_selected(&pod) {
                 continue;
             }
             let of_task_run = pod.recreating_task_run(self.facts.view).is_some();

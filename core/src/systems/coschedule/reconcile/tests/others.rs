@@ -188,6 +188,15 @@ fn queued(of: &str) -> World {
     world
 }
 
+/// A group of a run or of a native group, whose first pod runs, on the first of two nodes.
+fn placed(of: &str) -> World {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c").run("run", &["c"], &[]);
+    add(&mut world, "a", of);
+    world.settle(SOON).expect(&format!("{of}:n1 a:n1"));
+    world
+}
+
 /// Adds a pod of a run or of a native group.
 fn add(world: &mut World, name: &str, of: &str) {
     match of {
@@ -252,14 +261,11 @@ fn a_placeholder_steps_aside_for_a_pod_that_its_queue_has_released() {
     }
 }
 
-/// Kueue takes an admitted StatefulSet for one workload, whose template stays as it was admitted.
+/// Kueue takes a StatefulSet in a queue for one workload, whose template stays as it was created.
 #[test]
 fn a_placeholder_whose_template_cannot_be_changed_steps_aside() {
     for of in ["run", "g"] {
-        let mut world = World::new(&["n1", "n2"]);
-        world.claim("c").run("run", &["c"], &[]);
-        add(&mut world, "a", of);
-        world.settle(SOON).expect(&format!("{of}:n1 a:n1"));
+        let mut world = placed(of);
         world.keeps_templates = true;
         // Others take the node, so that the next pod does not fit there.
         world.finish("a").stranger("s", "n1", 950);
@@ -279,10 +285,7 @@ fn a_placeholder_whose_template_cannot_be_changed_steps_aside() {
 #[test]
 fn a_placeholder_steps_aside_for_a_pod_that_waits_in_its_queue() {
     for of in ["run", "g"] {
-        let mut world = World::new(&["n1", "n2"]);
-        world.claim("c").run("run", &["c"], &[]);
-        add(&mut world, "a", of);
-        world.settle(SOON).expect(&format!("{of}:n1 a:n1"));
+        let mut world = placed(of);
         add(&mut world, "b", of);
         hold(&mut world, "b");
         // No queue counts the placeholder, so that it keeps nothing from the pod.
