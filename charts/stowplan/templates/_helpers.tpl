@@ -334,6 +334,17 @@ owner.apiVersion.startsWith('tekton.dev/') && owner.kind == 'TaskRun'))
 {{- end }}
 {{- end -}}
 
+{{/* The conditions of all webhooks for pods, after their own. */}}
+{{- define "stowplan.webhook.ofPods" -}}
+# A mirror pod shows a pod that a kubelet already runs from a file of its node: it cannot be placed.
+- name: not-a-mirror-pod
+  expression: >-
+    !(has(object.metadata.annotations) && 'kubernetes.io/config.mirror' in object.metadata.annotations)
+{{- with .Values.webhook.matchConditions }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{/* The first rule of the policies for namespaced objects: these namespaces are never changed. */}}
 {{- define "stowplan.policy.namespaces" -}}
 - message: the controller changes nothing in this namespace

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::kinds::member::Member as Row;
 use super::kinds::placeholder::{FIRST, Placeholder};
-use super::reconcile::one_node::find_pods;
+use super::reconcile::one_node::Sharing;
 use super::resources::{CLAIM, PIPELINE_RUN};
 use super::{family, keys};
 use crate::systems::View;
@@ -38,7 +38,7 @@ pub(super) fn map(context: &Context<'_>) -> Part {
 fn find_claims(context: &Context<'_>) -> impl Iterator<Item = Group> {
     let view = &context.cluster.view;
     let mut claims: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
-    for pod in find_pods(view, context.policy) {
+    for pod in Sharing::new(view, context.policy).pods {
         for claim in pod.claims(view) {
             let claim = Name::new(&pod.name.namespace, &claim.name);
             claims.entry(claim).or_default().push(pod.name.clone());

@@ -96,10 +96,11 @@ impl PodRequest<'_> {
         let made = pod.ephemeral.iter().zip(name.into_iter().cycle());
         let made: Vec<String> =
             made.map(|(volume, name)| format!("{name}-{}", volume.name.as_str())).collect();
+        let why = |claims: &str| format!("{RECORDED}: {}", shorten(claims, 160));
         let Some(first) = claims.first() else {
-            return self.label(made.iter().map(String::as_str), "");
+            return self.label(made.iter().map(String::as_str), &why(&made.join(", ")));
         };
-        let why = format!("{RECORDED}: {}", shorten(&claims.join(", "), 160));
+        let why = why(&claims.join(", "));
         if pod.is_controlled_by("DaemonSet") {
             let text = "no effect: the pod belongs to a DaemonSet, which gives each node one pod; if several nodes can mount the volume, annotate the claim stowplan.dev/one-node: \"false\"";
             return self.warn(ONE_NODE_CLAIMS, text);
@@ -162,8 +163,7 @@ impl PodRequest<'_> {
     fn label<'c>(&mut self, claims: impl Iterator<Item = &'c str>, why: &str) {
         for claim in claims {
             let (key, value) = (keys::of_claim(claim), keys::MOUNTED.to_owned());
-            let why = if why.is_empty() { format!("{RECORDED}: {claim}") } else { why.to_owned() };
-            self.add_change(ONE_NODE_CLAIMS, &why, Change::Label { key, value });
+            self.add_change(ONE_NODE_CLAIMS, why, Change::Label { key, value });
         }
     }
 

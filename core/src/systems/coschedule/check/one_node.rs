@@ -1,13 +1,11 @@
 //! Explains why a pod waits that must share a node with the pods that mount its claims.
 
-use std::collections::BTreeSet;
-
 use crate::systems::check::{Context, Diagnosis, PodReport};
 use crate::systems::coschedule::keys::{ONE_NODE, ONE_NODE_CLAIMS};
 use crate::systems::coschedule::kinds::mounts::MountedClaim;
 use crate::systems::coschedule::one_node;
 use crate::systems::coschedule::reconcile::Why;
-use crate::systems::coschedule::reconcile::one_node::{Fate, find_pods};
+use crate::systems::coschedule::reconcile::one_node::{Fate, Sharing};
 use crate::view::Name;
 
 /// Reports the claims whose pods share a node with a pod, and why it waits for them.
@@ -16,8 +14,9 @@ pub(super) fn check_pod(context: &Context<'_>, name: &Name) -> PodReport {
     let view = &cluster.view;
     let mut report = PodReport::default();
     report_annotations(context, name, &mut report.unfinished);
-    let pods = find_pods(view, policy);
-    let Some(pod) = pods.iter().find(|pod| pod.name == name) else { return report };
+    let mut sharing = Sharing::new(view, policy);
+    let pods = sharing.pods.clone();
+    let Some(&pod) = pods.iter().find(|pod| pod.name == name) else { return report };
     let claims: Vec<&MountedClaim> = pod.claims(view).collect();
     for claim in &claims {
         let users: Vec<String> = pod
@@ -36,15 +35,13 @@ pub(super) fn check_pod(context: &Context<'_>, name: &Name) -> PodReport {
             .push(format!("one node with the pods that mount claim {}; {beside}", claim.name));
     }
     // In a plan, the older pods come first.
-    let older = pods.iter().take_while(|of| of.name != name);
-    let mut released = BTreeSet::new();
-    for of in older {
-        if let Fate::Released(_) = of.fate(view, *now, &released) {
-            released.insert(of.name);
+    for older in pods.into_iter().take_while(|of| of.name != name) {
+        if let Fate::Released(_) = sharing.fate(older, *now) {
+            sharing.add(older);
         }
     }
     let pending = &mut report.pending;
-    match pod.fate(view, *now, &released) {
+    match sharing.fate(pod, *now) {
         Fate::Released(None) => pending.decided.push("the controller removes its gate".to_owned()),
         Fate::Released(Some(node)) => pending
             .decided

@@ -5,7 +5,7 @@
 //! until all pods that mount its claims have a node, and it is the same one. Of several pods with such gates
 //! only one is released at a time, and the next one once that is bound.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::iter;
 
 use k8s_openapi::jiff::Timestamp;
@@ -54,50 +54,59 @@ pub(crate) enum Fate {
     Left,
 }
 
-/// Returns the pods that mount claims in the namespaces that ask for one node, the oldest first.
-pub(crate) fn find_pods<'v>(view: &'v View, policy: &Policy) -> Vec<ClaimPod<'v>> {
-    let has_label = |namespace: &&str| {
-        one_node::is_on(namespace, view)
-            && Exclusion::of_namespace(namespace, view, policy).is_none()
-    };
-    let namespaces: BTreeSet<&str> = view.namespaces().filter(has_label).collect();
-    if namespaces.is_empty() || !policy.coschedule.enabled {
-        return Vec::new();
-    }
-    let pods = view.mounted().filter(|(name, _)| namespaces.contains(&*name.namespace));
-    let mut pods: Vec<_> = pods.map(|(name, mounted)| ClaimPod { name, mounted }).collect();
-    pods.sort_unstable_by_key(|pod| (pod.mounted.identity.created, pod.name));
-    pods
+/// The pods that mount claims in the namespaces that ask for one node, and who uses each claim.
+pub(crate) struct Sharing<'v> {
+    view: &'v View,
+    /// The oldest first.
+    pub(crate) pods: Vec<ClaimPod<'v>>,
+    /// The pods that mount a claim of a namespace and have a node, or may be bound to one at any time.
+    users: HashMap<(&'v str, &'v str), Vec<ClaimPod<'v>>>,
 }
 
-impl<'v> ClaimPod<'v> {
-    /// Returns its claims that one node mounts.
-    pub(crate) fn claims(self, view: &'v View) -> impl Iterator<Item = &'v MountedClaim> {
-        let namespace = &self.name.namespace;
-        let applies =
-            move |of: &&MountedClaim| one_node::applies_to(&Name::new(namespace, &of.name), view);
-        self.mounted.claims.iter().filter(applies)
+impl<'v> Sharing<'v> {
+    pub(crate) fn new(view: &'v View, policy: &Policy) -> Self {
+        let has_label = |namespace: &&str| {
+            one_node::is_on(namespace, view)
+                && Exclusion::of_namespace(namespace, view, policy).is_none()
+        };
+        let mut sharing = Self { view, pods: Vec::new(), users: HashMap::new() };
+        let namespaces: BTreeSet<&str> = view.namespaces().filter(has_label).collect();
+        if namespaces.is_empty() || !policy.coschedule.enabled {
+            return sharing;
+        }
+        let pods = view.mounted().filter(|(name, _)| namespaces.contains(&*name.namespace));
+        sharing.pods = pods.map(|(name, mounted)| ClaimPod { name, mounted }).collect();
+        sharing.pods.sort_unstable_by_key(|pod| (pod.mounted.identity.created, pod.name));
+        for pod in sharing.pods.clone() {
+            // A pod that is held follows the others, or waits for them.
+            if pod.mounted.waiting.as_ref().is_none_or(|of| !of.is_held()) {
+                sharing.add(pod);
+            }
+        }
+        sharing
     }
 
-    /// Returns its fate while it has no node; `released` are pods whose gates are removed in the same moment.
-    pub(crate) fn fate(self, view: &'v View, now: Timestamp, released: &BTreeSet<&Name>) -> Fate {
-        let Some(waiting) = self.mounted.waiting.as_deref() else { return Fate::Left };
-        if self.mounted.identity.deleting || self.is_left_alone() || waiting.has_foreign_gate {
+    /// Counts a pod among the users of its claims, as when its gate is removed.
+    pub(crate) fn add(&mut self, pod: ClaimPod<'v>) {
+        for claim in pod.claims(self.view).filter(|_| !pod.mounted.of_daemon_set) {
+            self.users.entry((&pod.name.namespace, &claim.name)).or_default().push(pod);
+        }
+    }
+
+    /// Returns the fate of a pod while it has no node.
+    pub(crate) fn fate(&self, pod: ClaimPod<'v>, now: Timestamp) -> Fate {
+        let Some(waiting) = pod.mounted.waiting.as_deref() else { return Fate::Left };
+        if pod.mounted.identity.deleting || pod.is_left_alone() || waiting.has_foreign_gate {
             return Fate::Left;
         }
         match waiting.gate {
-            Some(_) => match self.node_to_join(waiting, view, released) {
+            Some(_) => match self.node_to_join(pod, waiting) {
                 Ok(node) => Fate::Released(node),
                 Err(note) => Fate::Waits(Why::SharedClaim(note)),
             },
             None if waiting.is_gated => Fate::Left,
-            None => self.fate_at_scheduler(waiting, view, now),
+            None => self.fate_at_scheduler(pod, waiting, now),
         }
-    }
-
-    /// Returns true if stowplan does not change it.
-    fn is_left_alone(self) -> bool {
-        self.mounted.ignored || self.mounted.of_daemon_set
     }
 
     /// Returns the node that it must require when its gate is removed now.
@@ -105,21 +114,21 @@ impl<'v> ClaimPod<'v> {
     /// # Errors
     /// The reason why the gate stays.
     fn node_to_join(
-        self,
+        &self,
+        pod: ClaimPod<'v>,
         waiting: &Waiting,
-        view: &'v View,
-        released: &BTreeSet<&Name>,
     ) -> Result<Option<Box<str>>, String> {
-        if let Some((pod, claim)) = self.find_unbound(view, released) {
-            let pod = &pod.name.name;
+        let view = self.view;
+        if let Some((other, claim)) = self.find_unbound(pod) {
+            let other = &other.name.name;
             return Err(format!(
-                "claim {claim} is also mounted by pod {pod}, which has no node yet"
+                "claim {claim} is also mounted by pod {other}, which has no node yet"
             ));
         }
-        if let Some(lost) = self.find_lost(view) {
+        if let Some(lost) = self.find_lost(pod) {
             return Err(lost);
         }
-        let nodes = self.nodes(view);
+        let nodes = self.nodes(pod);
         let used = |(node, (pod, claim)): (&&str, &(ClaimPod<'_>, &str))| {
             format!("claim {claim} is in use by pod {} on node {node}", pod.name.name)
         };
@@ -131,37 +140,38 @@ impl<'v> ClaimPod<'v> {
                 used(one),
                 used(other)
             )),
-            (Some((_, (pod, claim))), None) if self.are_all_ending(view) => Err(format!(
+            (Some((_, (other, claim))), None) if self.are_all_ending(pod) => Err(format!(
                 "claim {claim} is in use by pod {}, which is being deleted: this pod starts when it has ended",
-                pod.name.name
+                other.name.name
             )),
             (Some(one), None) if !is_open(one.0, &waiting.tolerations, view) => Err(format!(
                 "{}, which takes no new pods: this pod starts when that one has ended{}",
                 used(one),
-                self.remedy_for_update(one.1.0)
+                pod.remedy_for_update(one.1.0)
             )),
             (Some((node, _)), None) => {
                 // Its term holds as long as one pod mounts the claim that it follows.
-                let followed = self.claims(view).find(|claim| claim.is_followed);
-                let mounts_it = |pod: ClaimPod<'_>| {
-                    let mut claims = pod.mounted.claims.iter();
+                let followed = pod.claims(view).find(|claim| claim.is_followed);
+                let mounts_it = |other: ClaimPod<'_>| {
+                    let mut claims = other.mounted.claims.iter();
                     claims.any(|of| {
                         of.is_labelled && followed.is_some_and(|followed| of.name == followed.name)
                     })
                 };
-                let mut users = self.claims(view).flat_map(|claim| self.users(claim, view));
-                let is_tied = users.all(|pod| pod.node().is_none() || mounts_it(pod));
+                let is_tied =
+                    self.users(pod).all(|(other, _)| other.node().is_none() || mounts_it(other));
                 Ok((!is_tied).then(|| (*node).into()))
             }
         }
     }
 
     /// Returns its fate if the scheduler finds no node for it.
-    fn fate_at_scheduler(self, waiting: &Waiting, view: &'v View, now: Timestamp) -> Fate {
+    fn fate_at_scheduler(&self, pod: ClaimPod<'v>, waiting: &Waiting, now: Timestamp) -> Fate {
+        let (view, mounted) = (self.view, pod.mounted);
         let Some(unschedulable) = &waiting.unschedulable else { return Fate::Left };
-        let is_following = self.claims(view).any(|claim| claim.is_followed);
-        let required = bound_to(&waiting.terms).filter(|_| self.mounted.has_waited);
-        if !is_following && !self.mounted.has_waited {
+        let is_following = pod.claims(view).any(|claim| claim.is_followed);
+        let required = bound_to(&waiting.terms).filter(|_| mounted.has_waited);
+        if !is_following && !mounted.has_waited {
             return Fate::Left;
         }
         let since = unschedulable.since;
@@ -169,17 +179,17 @@ impl<'v> ClaimPod<'v> {
             Ok(due) if due > now => return Fate::Woken(due),
             _ => {}
         }
-        if let Some(lost) = self.find_lost(view) {
+        if let Some(lost) = self.find_lost(pod) {
             return Fate::Waits(Why::SharedClaim(lost));
         }
-        let nodes = self.nodes(view);
-        let Some((node, (pod, claim))) = nodes.first_key_value() else {
+        let nodes = self.nodes(pod);
+        let Some((node, (other, claim))) = nodes.first_key_value() else {
             // The scheduler tries it again by itself if it lacks anything else.
             let is_forgotten = unschedulable.message.contains(NOT_BESIDE);
             let due = is_forgotten.then(|| wake::due(since, waiting.woken, PATIENCE)).flatten();
             return match (required, due) {
-                (_, Some(due)) if self.mounted.has_labels => Fate::Woken(due),
-                (Some(node), _) if self.mounted.can_be_recreated => Fate::Recreated(format!(
+                (_, Some(due)) if mounted.has_labels => Fate::Woken(due),
+                (Some(node), _) if mounted.can_be_recreated => Fate::Recreated(format!(
                     "it requires node {node}, which has no room for it or takes no new pods, and the pods of its claims have left it"
                 )),
                 (Some(node), _) => Fate::Waits(Why::Unschedulable(format!(
@@ -195,10 +205,93 @@ impl<'v> ClaimPod<'v> {
         let closed = if is_open { "" } else { ", which takes no new pods" };
         Fate::Waits(Why::Unschedulable(format!(
             "claim {claim} is in use by pod {} on node {node}{closed}, so this pod must run there{}; the scheduler says: {}",
-            pod.name.name,
-            self.remedy_for_update(*pod),
+            other.name.name,
+            pod.remedy_for_update(*other),
             unschedulable.message
         )))
+    }
+
+    /// The users of the claims of a pod, without the pod itself, each with one claim.
+    fn users(&self, pod: ClaimPod<'v>) -> impl Iterator<Item = (ClaimPod<'v>, &'v str)> {
+        let claims = pod.claims(self.view).flat_map(move |claim| {
+            let users = self.users.get(&(&*pod.name.namespace, &*claim.name));
+            users.into_iter().flatten().map(|user| (*user, &*claim.name))
+        });
+        claims.filter(move |(user, _)| user.name != pod.name)
+    }
+
+    /// Returns true if all bound pods that mount the claims of a pod are being deleted.
+    fn are_all_ending(&self, pod: ClaimPod<'v>) -> bool {
+        let mut bound = self.users(pod).filter(|(user, _)| user.node().is_some());
+        bound.all(|(user, _)| user.mounted.identity.deleting)
+    }
+
+    /// Returns the nodes of the other pods that mount the claims of a pod, each with one pod and its claim.
+    fn nodes(&self, pod: ClaimPod<'v>) -> BTreeMap<&'v str, (ClaimPod<'v>, &'v str)> {
+        let mut nodes = BTreeMap::new();
+        for (user, claim) in self.users(pod) {
+            if let Some(node) = user.node() {
+                nodes.entry(node).or_insert((user, claim));
+            }
+        }
+        nodes
+    }
+
+    /// Finds another pod that mounts a claim of a pod, and that the scheduler may bind to any node.
+    fn find_unbound(&self, pod: ClaimPod<'v>) -> Option<(ClaimPod<'v>, &'v str)> {
+        let is_free = |of: &Mounted| of.waiting.is_some() && !of.identity.deleting;
+        self.users(pod).find(|(user, _)| is_free(user.mounted))
+    }
+
+    /// Describes another pod of the claims of a pod that is being deleted on a node that is NotReady or gone:
+    /// the scheduler counts it, and its volumes stay attached, until the node is back or somebody removes it.
+    fn find_lost(&self, pod: ClaimPod<'v>) -> Option<String> {
+        let is_lost = |user: ClaimPod<'_>| {
+            user.mounted.identity.deleting
+                && user.node().is_some_and(|node| is_lost(node, self.view))
+        };
+        let (user, claim) = self.users(pod).find(|(user, _)| is_lost(*user))?;
+        let (node, Name { namespace, name }) = (user.node()?, user.name);
+        let used = format!("claim {claim} is in use by pod {name}, which is being deleted");
+        Some(match self.view.node(node) {
+            Some(_) => format!(
+                "{used} on node {node}, and the node is NotReady: once you know that the machine is off, kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+            ),
+            None => format!(
+                "{used} on node {node}, which no longer exists: kubectl delete pod {name} -n {namespace} --force"
+            ),
+        })
+    }
+}
+
+impl<'v> ClaimPod<'v> {
+    /// Returns its claims that one node mounts.
+    pub(crate) fn claims(self, view: &'v View) -> impl Iterator<Item = &'v MountedClaim> {
+        let namespace = &self.name.namespace;
+        let applies =
+            move |of: &&MountedClaim| one_node::applies_to(&Name::new(namespace, &of.name), view);
+        self.mounted.claims.iter().filter(applies)
+    }
+
+    /// Returns the other pods that mount a claim, also those that wait for it, without those of DaemonSets.
+    pub(crate) fn users(
+        self,
+        claim: &MountedClaim,
+        view: &'v View,
+    ) -> impl Iterator<Item = ClaimPod<'v>> {
+        let claim = Name::new(&self.name.namespace, &claim.name);
+        let users = view.mounting(&claim).map(|(name, mounted)| ClaimPod { name, mounted });
+        users.filter(move |of| of.name != self.name && !of.mounted.of_daemon_set)
+    }
+
+    /// Returns true if stowplan does not change it.
+    fn is_left_alone(self) -> bool {
+        self.mounted.ignored || self.mounted.of_daemon_set
+    }
+
+    /// Returns the node that it is bound to.
+    fn node(self) -> Option<&'v str> {
+        self.mounted.node.as_deref()
     }
 
     /// The remedy if it replaces another pod of its Deployment, as the end of a sentence.
@@ -211,90 +304,22 @@ impl<'v> ClaimPod<'v> {
             None => String::new(),
         }
     }
-
-    /// Returns the node that it is bound to.
-    fn node(self) -> Option<&'v str> {
-        self.mounted.node.as_deref()
-    }
-
-    /// Returns the other pods that mount a claim, without those of DaemonSets.
-    pub(crate) fn users(
-        self,
-        claim: &MountedClaim,
-        view: &'v View,
-    ) -> impl Iterator<Item = ClaimPod<'v>> {
-        let claim = Name::new(&self.name.namespace, &claim.name);
-        let users = view.mounting(&claim).map(|(name, mounted)| ClaimPod { name, mounted });
-        users.filter(move |of| of.name != self.name && !of.mounted.of_daemon_set)
-    }
-
-    fn users_of_all(self, view: &'v View) -> impl Iterator<Item = (ClaimPod<'v>, &'v str)> {
-        let claims = self.claims(view);
-        claims.flat_map(move |claim| self.users(claim, view).map(|pod| (pod, &*claim.name)))
-    }
-
-    /// Returns true if all bound pods that mount its claims are being deleted.
-    fn are_all_ending(self, view: &View) -> bool {
-        let mut bound = self.users_of_all(view).filter(|(pod, _)| pod.node().is_some());
-        bound.all(|(pod, _)| pod.mounted.identity.deleting)
-    }
-
-    /// Returns the nodes of the other pods that mount its claims, each with one pod and its claim.
-    fn nodes(self, view: &'v View) -> BTreeMap<&'v str, (Self, &'v str)> {
-        let mut nodes = BTreeMap::new();
-        for (pod, claim) in self.users_of_all(view) {
-            if let Some(node) = pod.node() {
-                nodes.entry(node).or_insert((pod, claim));
-            }
-        }
-        nodes
-    }
-
-    /// Finds another pod that mounts one of its claims, and that the scheduler may bind to any node.
-    fn find_unbound(self, view: &'v View, released: &BTreeSet<&Name>) -> Option<(Self, &'v str)> {
-        self.users_of_all(view).find(|(pod, _)| {
-            let waiting = pod.mounted.waiting.as_ref();
-            // A pod that is held follows this one, or waits for it.
-            let is_free = |of: &Waiting| !of.is_held() || released.contains(pod.name);
-            waiting.is_some_and(|of| is_free(of)) && !pod.mounted.identity.deleting
-        })
-    }
-
-    /// Describes another pod of its claims that is being deleted on a node that is NotReady or gone: the
-    /// scheduler counts it, and its volumes stay attached, until the node is back or somebody removes it.
-    fn find_lost(self, view: &View) -> Option<String> {
-        let is_lost = |pod: ClaimPod<'_>| {
-            pod.mounted.identity.deleting && pod.node().is_some_and(|node| is_lost(node, view))
-        };
-        let (pod, claim) = self.users_of_all(view).find(|(pod, _)| is_lost(*pod))?;
-        let (node, Name { namespace, name }) = (pod.node()?, pod.name);
-        let used = format!("claim {claim} is in use by pod {name}, which is being deleted");
-        Some(match view.node(node) {
-            Some(_) => format!(
-                "{used} on node {node}, and the node is NotReady: once you know that the machine is off, kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
-            ),
-            None => format!(
-                "{used} on node {node}, which no longer exists: kubectl delete pod {name} -n {namespace} --force"
-            ),
-        })
-    }
 }
 
 impl PlanBuilder<'_, '_> {
     /// Plans the changes of pods that share the node of their claims.
     pub(super) fn share_claims(&mut self) {
         let (view, now) = (self.view(), self.facts.now);
-        let pods = find_pods(view, self.facts.policy);
-        self.release_forgotten(&pods);
-        let mut released = BTreeSet::new();
-        for pod in pods {
+        let mut sharing = Sharing::new(view, self.facts.policy);
+        self.release_forgotten(&sharing.pods);
+        for pod in sharing.pods.clone() {
             let ClaimPod { name, mounted } = pod;
             let uid = &mounted.identity.uid;
             let target = Target::new(POD, name, uid);
             let labels = missing_labels(pod, view);
-            match pod.fate(view, now, &released) {
+            match sharing.fate(pod, now) {
                 Fate::Released(node) => {
-                    released.insert(name);
+                    sharing.add(pod);
                     let operations = release(pod, node.as_deref(), labels);
                     self.act(Action::new(target, Write::Patch(operations), Vec::new()));
                     continue;
