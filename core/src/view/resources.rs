@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
+use crate::kubernetes::condition;
+
 /// Amounts of resources.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -127,19 +129,24 @@ impl Resources {
     /// containers.
     #[must_use]
     pub fn requested(spec: &core::PodSpec) -> Self {
-        let of = |container: &core::Container| {
-            let resources = container.resources.as_ref();
-            Self::read(resources.and_then(|resources| resources.requests.as_ref()))
-        };
+        Self::sum(spec, &Self::of_container)
+    }
+
+    fn of_container(container: &core::Container) -> Self {
+        let resources = container.resources.as_ref();
+        Self::read(resources.and_then(|resources| resources.requests.as_ref()))
+    }
+
+    /// Returns the requests of a pod. `of` returns those of a container that runs as long as the pod.
+    fn sum(spec: &core::PodSpec, of: &dyn Fn(&core::Container) -> Self) -> Self {
         let mut running = Self::default();
         let mut starting = Self::default();
         for container in spec.init_containers.iter().flatten() {
-            let requests = of(container);
             if container.restart_policy.as_deref() == Some("Always") {
-                running = running.plus(&requests);
+                running = running.plus(&of(container));
                 starting = starting.max(&running);
             } else {
-                starting = starting.max(&running.plus(&requests));
+                starting = starting.max(&running.plus(&Self::of_container(container)));
             }
         }
         for container in &spec.containers {
@@ -155,21 +162,36 @@ impl Resources {
             if amounts.contains_key("memory") {
                 all.memory = own.memory;
             }
+            let is_replaced =
+                |name: &str| name.starts_with("hugepages-") && amounts.contains_key(name);
+            let kept = all.other.iter().filter(|(name, _)| !is_replaced(name));
+            let replaced = own.other.iter().filter(|(name, _)| is_replaced(name));
+            all.other = kept.chain(replaced).cloned().collect();
         }
         all.plus(&Self::read(spec.overhead.as_ref()))
     }
 
-    /// Returns what the scheduler counts of a pod: its requests, or more while its node gives its containers more
-    /// than they now request.
+    /// Returns what the scheduler counts of a pod on a node: of each container its requests, or more while the node
+    /// gives it more than it now requests. After the kubelet has said that a resize is infeasible, what the
+    /// node gives counts alone.
     #[must_use]
     pub fn counted(pod: &core::Pod) -> Self {
-        let status = pod.status.as_ref();
-        let given = status.and_then(|status| status.container_statuses.as_ref());
-        let given = given.into_iter().flatten().map(|container| {
-            Self::read(container.resources.as_ref().and_then(|of| of.requests.as_ref()))
+        let Some(spec) = &pod.spec else { return Self::default() };
+        let lists = pod.status.as_ref().map(|status| {
+            [&status.container_statuses, &status.init_container_statuses].into_iter().flatten()
         });
-        let given = given.fold(Self::default(), |all, of| all.plus(&of));
-        pod.spec.as_ref().map(Self::requested).unwrap_or_default().max(&given)
+        let statuses: Vec<_> = lists.into_iter().flatten().flatten().collect();
+        let is_infeasible = condition(pod, "PodResizePending")
+            .is_some_and(|of| of.reason.as_deref() == Some("Infeasible"));
+        Self::sum(spec, &|container| {
+            let requested = Self::of_container(container);
+            let mut statuses = statuses.iter().filter(|status| status.name == container.name);
+            let reported = statuses.find_map(|of| Some((of, of.resources.as_ref()?)));
+            let Some((status, resources)) = reported else { return requested };
+            let allocated = Self::read(status.allocated_resources.as_ref());
+            let given = Self::read(resources.requests.as_ref()).max(&allocated);
+            if is_infeasible { given } else { requested.max(&given) }
+        })
     }
 }
 
@@ -230,7 +252,7 @@ pub fn thousandths(text: &str) -> Option<i128> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -292,5 +314,85 @@ mod tests {
         ] {
             assert_eq!(requested(spec.clone()), expected, "{spec}");
         }
+    }
+
+    #[test]
+    fn a_pod_on_a_node_counts_with_what_each_container_has_or_requests() {
+        let container =
+            |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+        let mut sidecar = container("s", "1");
+        sidecar["restartPolicy"] = json!("Always");
+        let status = |name: &str, cpu: &str, allocated: &str| {
+            let mut status = container(name, cpu);
+            status["allocatedResources"] = json!({"cpu": allocated});
+            status["image"] = json!("i");
+            status
+        };
+        let two = json!({"containers": [container("a", "1"), container("b", "2")],
+            "overhead": {"cpu": "100m"}});
+        let with_sidecar = json!({"containers": [container("a", "1")],
+            "initContainers": [container("i", "1"), sidecar]});
+        let as_pod = json!({"containers": [container("a", "1")],
+            "resources": {"requests": {"cpu": "2"}}});
+        let infeasible =
+            json!({"type": "PodResizePending", "status": "True", "reason": "Infeasible"});
+        let running = |statuses: Value| json!({"containerStatuses": statuses});
+        let stuck =
+            json!({"containerStatuses": [status("a", "500m", "750m")], "conditions": [infeasible]});
+        for (what, spec, status, expected) in [
+            ("no report", &two, json!({}), 3100),
+            (
+                "one grows, one shrinks",
+                &two,
+                running(json!([status("a", "3", "1"), status("b", "1", "2")])),
+                5100,
+            ),
+            ("allocated, not given", &two, running(json!([status("a", "1", "2")])), 4100),
+            (
+                "given without amounts",
+                &two,
+                running(json!([{"name": "a", "image": "i", "allocatedResources": {"cpu": "9"}}])),
+                3100,
+            ),
+            ("another container", &two, running(json!([status("c", "9", "9")])), 3100),
+            ("infeasible", &two, stuck, 2850),
+            (
+                "a sidecar",
+                &with_sidecar,
+                json!({"initContainerStatuses": [status("i", "9", "9"), status("s", "3", "1")]}),
+                4000,
+            ),
+            ("requests of the pod", &as_pod, running(json!([status("a", "9", "9")])), 2000),
+        ] {
+            let mut pod = json!({"spec": spec, "status": status});
+            for list in ["containerStatuses", "initContainerStatuses"] {
+                for status in pod["status"][list].as_array_mut().into_iter().flatten() {
+                    for (field, value) in
+                        [("imageID", json!("")), ("ready", json!(true)), ("restartCount", json!(0))]
+                    {
+                        status[field] = value;
+                    }
+                }
+            }
+            let pod: core::Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(Resources::counted(&pod).milli_cpu, expected, "{what}");
+        }
+        assert_eq!(Resources::counted(&core::Pod::default()), Resources::default());
+    }
+
+    #[test]
+    fn requests_of_a_pod_replace_the_huge_pages_of_its_containers() {
+        let amounts =
+            |pages: &str| json!({"cpu": "1", "hugepages-2Mi": pages, "example.com/gpu": "1"});
+        let container = json!({"name": "c", "resources": {"requests": amounts("2Mi")}});
+        let mut spec = json!({"containers": [container], "resources": {"requests": {"cpu": "2"}}});
+        let pages = |spec: &Value| {
+            let spec = serde_json::from_value(spec.clone()).unwrap();
+            let all = Resources::requested(&spec);
+            (all.other("hugepages-2Mi") >> 20, all.other("example.com/gpu"))
+        };
+        assert_eq!(pages(&spec), (2, 1));
+        spec["resources"]["requests"] = amounts("4Mi");
+        assert_eq!(pages(&spec), (4, 1));
     }
 }

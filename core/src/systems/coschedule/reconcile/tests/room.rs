@@ -418,7 +418,8 @@ fn a_member_is_let_in_when_its_node_has_given_up_the_room() {
     let mut world = with_tasks(&[requesting("b", "600m")]);
     begin(&mut world, "a", 100);
     let pod = world.placeholder_pod("run");
-    let given = json!([{"name": "pause", "resources": {"requests": {"cpu": "610m"}}}]);
+    let given =
+        json!([{"name": keys::COMPONENT_VALUE, "resources": {"requests": {"cpu": "610m"}}}]);
     world.change("Pod", &pod, json!({"status": {"containerStatuses": given}}));
     world.finish("a").settle(SOON);
     let label = json!({"metadata": {"labels": {keys::PIPELINE_TASK: "b"}}});
@@ -431,7 +432,8 @@ fn a_member_is_let_in_when_its_node_has_given_up_the_room() {
     assert_eq!(gates(&world), json!([{"name": keys::GATE}]));
     assert_eq!(nominated(&world, "b"), json!("n1"));
     // It has reported that, but of an earlier change.
-    let given = json!([{"name": "pause", "resources": {"requests": {"cpu": "400m"}}}]);
+    let given =
+        json!([{"name": keys::COMPONENT_VALUE, "resources": {"requests": {"cpu": "400m"}}}]);
     let generation = world.get("Pod", &pod)["metadata"]["generation"].as_i64().unwrap();
     for (seen, gates_then) in [(generation - 1, gates(&world)), (generation, Value::Null)] {
         let status = json!({"containerStatuses": given, "observedGeneration": seen});
@@ -453,7 +455,8 @@ fn room_is_kept_again_after_an_attempt_in_vain() {
     let waits = json!({"phase": "Pending", "conditions": [waits], "nominatedNodeName": null});
     world.change("Pod", "b", json!({"spec": {"nodeName": null}, "status": waits}));
     for (given, node) in [("610m", json!("n1")), ("10m", Value::Null)] {
-        let given = json!([{"name": "pause", "resources": {"requests": {"cpu": given}}}]);
+        let given =
+            json!([{"name": keys::COMPONENT_VALUE, "resources": {"requests": {"cpu": given}}}]);
         let pod = world.placeholder_pod("run");
         world.change("Pod", &pod, json!({"status": {"containerStatuses": given}}));
         world.change("Pod", "b", json!({"status": {"nominatedNodeName": null}}));
