@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::store::Id;
 use super::{Event, Simulation};
-use crate::kubernetes::{HOSTNAME, REQUIRED, label, required_node_terms};
+use crate::kubernetes::{HOSTNAME, REQUIRED, claims, label, required_node_terms};
 use crate::placement::toleration::{tolerates, tolerates_cordon};
 use crate::view::{NodeDetails, Resources, selector};
 
@@ -26,24 +26,32 @@ pub(super) struct Subject<'s> {
     spec: core::PodSpec,
     toward: Vec<core::PodAffinityTerm>,
     away: Vec<core::PodAffinityTerm>,
+    /// What the scheduler counts of it.
     pub(super) requests: Resources,
+    /// The label with the hostname of the node that it is on. `None`: terms about pods do not see it.
+    host: Option<&'s str>,
 }
 
 impl<'s> Subject<'s> {
     /// `None`: its spec is invalid.
     fn of(pod: &'s Value) -> Option<Self> {
-        let spec: core::PodSpec = serde_json::from_value(pod["spec"].clone()).ok()?;
+        let has = |list: &str| !pod["status"][list].is_null();
+        let is_reported = has("containerStatuses") || has("initContainerStatuses");
+        let status = is_reported.then(|| serde_json::from_value(pod["status"].clone()).ok());
+        let spec = serde_json::from_value(pod["spec"].clone()).ok()?;
+        let typed =
+            core::Pod { spec: Some(spec), status: status.flatten(), ..core::Pod::default() };
         let terms = |kind: &str| {
             let terms = pod["spec"]["affinity"][kind][REQUIRED].clone();
             serde_json::from_value(terms).unwrap_or_default()
         };
-        let requests = Resources::requested(&spec);
         Some(Self {
             pod,
-            spec,
+            requests: Resources::counted(&typed),
+            spec: typed.spec?,
             toward: terms("podAffinity"),
             away: terms("podAntiAffinity"),
-            requests,
+            host: None,
         })
     }
 
@@ -121,12 +129,11 @@ impl Simulation {
             let details = NodeDetails::from(&node);
             Some((node, details))
         });
-        let is_there = |other: &&Value| {
-            let node = other["spec"]["nodeName"].as_str();
-            node.is_some_and(|node| self.store.get(&Id::new("Node", "", node)).is_some())
-                && !has_ended(other)
-        };
-        let placed = self.store.all("Pod").filter(is_there).filter_map(Subject::of);
+        let placed = self.store.all("Pod").filter(|pod| !has_ended(pod)).filter_map(|pod| {
+            let node = Id::new("Node", "", pod["spec"]["nodeName"].as_str()?);
+            let host = self.store.get(&node)?["metadata"]["labels"][HOSTNAME].as_str();
+            Some(Subject { host, ..Subject::of(pod)? })
+        });
         let is_nominated =
             |pod: &&Value| is_pending(pod) && !pod["status"]["nominatedNodeName"].is_null();
         let nominated = self.store.all("Pod").filter(is_nominated).filter_map(Subject::of);
@@ -144,7 +151,7 @@ impl Simulation {
         // The first pod of a group has none to be with, and may go anywhere.
         let is_first = !subject.toward.is_empty()
             && subject.is_toward(pod)
-            && !placed.iter().any(|other| subject.is_toward(other.pod));
+            && !placed.iter().any(|other| other.host.is_some() && subject.is_toward(other.pod));
         // kubernetes#141354: a pod that waited for pods that were deleted is not woken by their deletion.
         let was_beside = pod["status"]["conditions"][0]["message"] == NOT_BESIDE;
         let last = self.labels_tried(pod);
@@ -175,7 +182,10 @@ impl Simulation {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let own_label = |key: &str| details.labels.get(key).map(AsRef::as_ref);
         let is_selected_by = |terms: &[core::NodeSelectorTerm]| {
-            selector::may_select(terms, name, |key| Some(own_label(key)))
+            selector::may_select(terms, Some(name), |key| Some(own_label(key)))
+        };
+        let may_mount = |terms: &[core::NodeSelectorTerm]| {
+            selector::may_select(terms, None, |key| Some(own_label(key)))
         };
         let Subject { spec, .. } = subject;
         let tolerations = spec.tolerations.as_deref().unwrap_or_default();
@@ -185,38 +195,51 @@ impl Simulation {
         };
         let mut taints = details.taints.iter().map(|of| (&*of.key, &*of.value, &*of.effect));
         let mut selector = spec.node_selector.iter().flatten();
-        let volumes = spec.volumes.iter().flatten();
-        let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
         let there = || placed.iter().filter(|other| other.pod["spec"]["nodeName"] == *name);
         let is_kept = |other: &&Subject<'_>| {
             let of = |pod: &Value| pod["metadata"]["uid"].clone();
             other.pod["status"]["nominatedNodeName"] == *name && of(other.pod) != of(subject.pod)
         };
-        let has_domain = own_label(HOSTNAME).is_some();
+        let host = own_label(HOSTNAME);
+        let beside = || placed.iter().filter(|other| host.is_some() && other.host == host);
         // A node that is NotReady is recognized by its taints alone.
         (!details.cordoned || tolerates_cordon(tolerations))
             && taints.all(is_tolerated)
             && selector.all(|(key, value)| own_label(key) == Some(value.as_str()))
             && required_node_terms(spec.affinity.as_ref()).is_none_or(is_selected_by)
-            && claims.all(|claim| {
-                let namespace = subject.pod["metadata"]["namespace"].as_str().unwrap_or_default();
-                self.reaches(namespace, &claim.claim_name, &is_selected_by)
-            })
+            && claims(spec).all(|claim| self.can_mount(subject, claim, placed, &may_mount))
             && has_room(node, details, subject, there().chain(nominated.iter().filter(is_kept)))
             && (subject.toward.is_empty()
-                || has_domain && (is_first || there().any(|other| subject.is_toward(other.pod))))
-            && !there().any(|other| subject.is_away(other.pod) || other.is_away(subject.pod))
+                || host.is_some()
+                    && (is_first || beside().any(|other| subject.is_toward(other.pod))))
+            && !beside().any(|other| subject.is_away(other.pod) || other.is_away(subject.pod))
     }
 
-    /// Returns `true` if the volume of a claim can be mounted on a node.
-    fn reaches(
+    /// Returns `true` if a pod can mount a claim where a node matches the terms of the claim's volume.
+    fn can_mount(
         &self,
-        namespace: &str,
-        claim: &str,
+        subject: &Subject<'_>,
+        name: &str,
+        placed: &[Subject<'_>],
         is_selected_by: &dyn Fn(&[core::NodeSelectorTerm]) -> bool,
     ) -> bool {
-        let claim = self.store.get(&Id::new("PersistentVolumeClaim", namespace, claim));
-        let Some(claim) = claim else { return false };
+        let namespace = &subject.pod["metadata"]["namespace"];
+        let id = Id::new("PersistentVolumeClaim", namespace.as_str().unwrap_or_default(), name);
+        let Some(claim) = self.store.get(&id) else { return false };
+        if claim["status"]["phase"] == "Lost" || !claim["metadata"]["deletionTimestamp"].is_null() {
+            return false;
+        }
+        let is_for_one = |modes: &Vec<Value>| modes.iter().any(|mode| mode == "ReadWriteOncePod");
+        let mounts = |other: &Subject<'_>| {
+            other.pod["metadata"]["uid"] != subject.pod["metadata"]["uid"]
+                && other.pod["metadata"]["namespace"] == *namespace
+                && claims(&other.spec).any(|of| of == name)
+        };
+        if claim["spec"]["accessModes"].as_array().is_some_and(is_for_one)
+            && placed.iter().any(mounts)
+        {
+            return false;
+        }
         let Some(volume) = claim["spec"]["volumeName"].as_str() else { return true };
         let volume = self.store.get(&Id::new("PersistentVolume", "", volume));
         let Some(volume) = volume else { return false };
@@ -305,7 +328,7 @@ fn is_preferred(spec: &core::PodSpec, node: &core::Node, details: &NodeDetails) 
         .unwrap_or_default();
     let name = node.metadata.name.as_deref().unwrap_or_default();
     terms.iter().all(|term| {
-        selector::may_select(std::slice::from_ref(&term.preference), name, |key| {
+        selector::may_select(std::slice::from_ref(&term.preference), Some(name), |key| {
             Some(details.labels.get(key).map(AsRef::as_ref))
         })
     })

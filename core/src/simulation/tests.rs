@@ -257,3 +257,121 @@ fn a_job_that_waits_for_nodes_gets_as_many_as_it_lacks() {
     assert_eq!(cluster.simulation.names("Node"), ["g-0", "g-1", "g-2", "g-3"]);
     assert_eq!(cluster.simulation.count("StatefulSet"), 0);
 }
+
+/// Returns the nodes `a` and `b` that a pod of this spec may be bound to, beside these objects.
+fn nodes_for(spec: &Value, others: &[Value]) -> Vec<String> {
+    let mut simulation = simulation();
+    let shape = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}});
+    for name in ["a", "b"] {
+        simulation.store.create(systems::test_objects::node(name, &shape)).unwrap();
+    }
+    for other in others {
+        simulation.store.put(other.clone());
+    }
+    let mut pending = pod("pending");
+    pending["metadata"]["labels"] = json!({"app": "x"});
+    json_patch::merge(&mut pending["spec"], spec);
+    simulation.find_nodes(&pending).unwrap()
+}
+
+/// A pod with the label `app: x` on a node.
+fn placed(name: &str, node: &str, with: &Value) -> Value {
+    let mut placed = pod(name);
+    placed["metadata"]["labels"] = json!({"app": "x"});
+    placed["spec"]["nodeName"] = json!(node);
+    json_patch::merge(&mut placed, with);
+    placed
+}
+
+fn terms(kind: &str) -> Value {
+    let term = json!({"labelSelector": {"matchLabels": {"app": "x"}},
+        "topologyKey": "kubernetes.io/hostname"});
+    json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+}
+
+/// Terms about pods see nodes by the label with their hostname.
+#[test]
+fn pods_on_a_node_without_the_label_of_its_hostname_are_near_to_no_pod() {
+    let host = |name: &str, host: Value| {
+        let labels = json!({"metadata": {"labels": {"kubernetes.io/hostname": host}}});
+        systems::test_objects::node(name, &labels)
+    };
+    let unnamed = || host("a", Value::Null);
+    let on_a = || placed("p", "a", &json!({}));
+    let toward = terms("podAffinity");
+    let from = terms("podAntiAffinity");
+    let apart = placed("p", "a", &json!({"spec": from}));
+    for (what, spec, others, expected) in [
+        ("affinity", &toward, vec![on_a()], &["a"] as &[&str]),
+        ("affinity, and no other pod has a hostname", &toward, vec![on_a(), unnamed()], &["b"]),
+        (
+            "affinity, and two nodes share it",
+            &toward,
+            vec![on_a(), host("b", json!("a"))],
+            &["a", "b"],
+        ),
+        ("anti-affinity", &from, vec![on_a()], &["b"]),
+        ("anti-affinity without a hostname", &from, vec![on_a(), unnamed()], &["a", "b"]),
+        ("anti-affinity, and two nodes share it", &from, vec![on_a(), host("b", json!("a"))], &[]),
+        ("anti-affinity of the other", &json!({}), vec![apart.clone()], &["b"]),
+        ("the same without a hostname", &json!({}), vec![apart, unnamed()], &["a", "b"]),
+    ] {
+        assert_eq!(nodes_for(spec, &others), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_pod_counts_with_what_its_node_has_given_it() {
+    let spec = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]});
+    let given = json!({"spec": spec, "status": {"phase": "Running", "containerStatuses": [
+        {"name": "c", "resources": {"requests": {"cpu": "3"}}}]}});
+    assert_eq!(nodes_for(&spec, &[placed("p", "a", &json!({"spec": spec}))]), ["a", "b"]);
+    assert_eq!(nodes_for(&spec, &[placed("p", "a", &given)]), ["b"]);
+}
+
+#[test]
+fn a_claim_that_cannot_be_mounted_keeps_a_pod_from_all_nodes() {
+    let mounts = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]});
+    let claim = |with: Value| {
+        let mut claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "c", "namespace": "ns"},
+            "spec": {"volumeName": "v", "accessModes": ["ReadWriteOnce"]},
+            "status": {"phase": "Bound"}});
+        json_patch::merge(&mut claim, &with);
+        claim
+    };
+    let volume = |terms: Value| {
+        json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"},
+            "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [terms]}}}})
+    };
+    let needs = |field: &str, key: &str| {
+        volume(json!({field: [{"key": key, "operator": "In", "values": ["b"]}]}))
+    };
+    let by_label = || needs("matchExpressions", "kubernetes.io/hostname");
+    // Of the terms of a volume, only labels count.
+    let by_field = needs("matchFields", "metadata.name");
+    let once = || claim(json!({"spec": {"accessModes": ["ReadWriteOncePod"]}}));
+    let user = |namespace: &str, phase: &str| {
+        placed(
+            "user",
+            "a",
+            &json!({"metadata": {"namespace": namespace, "uid": "u"},
+            "spec": mounts, "status": {"phase": phase}}),
+        )
+    };
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    for (what, others, expected) in [
+        ("no claim", vec![], &[] as &[&str]),
+        ("no volume", vec![claim(json!({}))], &[]),
+        ("a volume of a node", vec![claim(json!({})), by_label()], &["b"]),
+        ("a field", vec![claim(json!({})), by_field], &["a", "b"]),
+        ("lost", vec![claim(json!({"status": {"phase": "Lost"}})), by_label()], &[]),
+        ("being deleted", vec![claim(deleted), by_label()], &[]),
+        ("for one pod", vec![once(), by_label()], &["b"]),
+        ("in use", vec![once(), by_label(), user("ns", "Running")], &[]),
+        ("in use by a pod that has ended", vec![once(), by_label(), user("ns", "Failed")], &["b"]),
+        ("in use elsewhere", vec![once(), by_label(), user("other", "Running")], &["b"]),
+    ] {
+        assert_eq!(nodes_for(&mounts, &others), expected, "{what}");
+    }
+}

@@ -314,7 +314,7 @@ pub const SCHEDULER_BESIDE: &[Check] =
     &[not_ready, cordoned, tainted, no_hostname, node_selector, node_affinity];
 
 /// All checks.
-pub(crate) const ALL: &[Check] = &[
+pub const ALL: &[Check] = &[
     being_deleted,
     not_ready,
     cordoned,
@@ -393,7 +393,7 @@ fn node_selector<'q>(question: &Question<'q>) -> Option<Obstacle<'q>> {
 fn node_affinity<'q>(question: &Question<'q>) -> Option<Obstacle<'q>> {
     let candidate = question.candidate;
     let terms = question.pod.node_terms.as_deref()?;
-    let may_select = selector::may_select(terms, candidate.name, |key| candidate.label(key));
+    let may_select = selector::may_select(terms, Some(candidate.name), |key| candidate.label(key));
     (!may_select).then_some(Obstacle::NodeAffinity)
 }
 
@@ -407,7 +407,8 @@ pub fn lacks_only_hostname(question: &Question<'_>) -> bool {
         known => known,
     };
     let terms = question.pod.node_terms.as_deref().unwrap_or_default();
-    candidate.label(HOSTNAME) == Some(None) && selector::may_select(terms, candidate.name, label)
+    candidate.label(HOSTNAME) == Some(None)
+        && selector::may_select(terms, Some(candidate.name), label)
 }
 
 fn volume<'q>(question: &Question<'q>) -> Option<Obstacle<'q>> {

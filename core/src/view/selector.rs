@@ -4,22 +4,25 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
 /// Returns true if one of `terms` may select the node with this name. `label` returns `None` for a label of
 /// which nothing is known: a requirement on it counts as satisfied. An empty list of terms, a term
-/// without requirements, and a term with an invalid operator select no node.
+/// without requirements, and a term with an invalid operator select no node. Without a `name`, requirements on
+/// fields count as satisfied: of a volume's terms, Kubernetes looks at labels alone.
 #[must_use]
 pub(crate) fn may_select<'l>(
     terms: &[NodeSelectorTerm],
-    name: &str,
+    name: Option<&str>,
     label: impl Fn(&str) -> Option<Option<&'l str>>,
 ) -> bool {
     terms.iter().any(|term| {
         let fields = term.match_fields.as_deref().unwrap_or_default();
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
-        let field = |key: &str| (key == "metadata.name").then_some(name);
+        let matches_field = |requirement: &NodeSelectorRequirement, name| {
+            matches_value(requirement, (requirement.key == "metadata.name").then_some(name))
+        };
         let may_match = |requirement: &NodeSelectorRequirement| {
             label(&requirement.key).is_none_or(|value| matches_value(requirement, value))
         };
         !(fields.is_empty() && expressions.is_empty())
-            && fields.iter().all(|requirement| matches_value(requirement, field(&requirement.key)))
+            && fields.iter().all(|of| name.is_none_or(|name| matches_field(of, name)))
             && expressions.iter().all(may_match)
     })
 }
@@ -58,7 +61,7 @@ mod tests {
         let labels = BTreeMap::from([("zone", "a"), ("cpus", "8")]);
         let selects = |terms| {
             let terms: Vec<NodeSelectorTerm> = serde_json::from_value(terms).unwrap();
-            may_select(&terms, "n1", |key| Some(labels.get(key).copied()))
+            may_select(&terms, Some("n1"), |key| Some(labels.get(key).copied()))
         };
         let requirement = |key: &str, operator: &str, values: &[&str]| json!([{"key": key, "operator": operator, "values": values}]);
         let label = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": requirement(key, operator, values)});
@@ -85,6 +88,9 @@ mod tests {
             assert_eq!(selects(json!([term.clone()])), yes, "{term}");
         }
         assert!(!selects(json!([])));
+        let other = json!([{"matchFields": requirement("metadata.name", "In", &["n2"])}]);
+        let terms: Vec<NodeSelectorTerm> = serde_json::from_value(other.clone()).unwrap();
+        assert!(!selects(other) && may_select(&terms, None, |_| None), "without a name");
         assert!(selects(json!([label("zone", "In", &["b"]), label("cpus", "Exists", &[])])));
     }
 }

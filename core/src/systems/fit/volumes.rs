@@ -23,7 +23,7 @@ impl Volume<'_> {
     /// Returns true if a node can mount it.
     #[must_use]
     pub(crate) fn reaches(&self, node: Candidate<'_>) -> bool {
-        selector::may_select(self.terms, node.name, |key| node.label(key))
+        selector::may_select(self.terms, None, |key| node.label(key))
     }
 }
 
