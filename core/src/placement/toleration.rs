@@ -11,7 +11,11 @@ pub(crate) fn tolerates(toleration: &Toleration, key: &str, value: &str, effect:
         && match toleration.operator.as_deref() {
             // `Exists` without a key tolerates every taint.
             Some("Exists") => own_key.is_empty() || own_key == key,
-            _ => own_key == key && toleration.value.as_deref().unwrap_or_default() == value,
+            None | Some("" | "Equal") => {
+                own_key == key && toleration.value.as_deref().unwrap_or_default() == value
+            }
+            // `Lt` and `Gt` are an alpha feature of Kubernetes.
+            Some(_) => false,
         }
 }
 

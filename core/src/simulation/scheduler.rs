@@ -1,6 +1,13 @@
 //! The filters of the Kubernetes scheduler that stowplan relies on: gates, node selector, node affinity,
 //! taints, pod affinity and anti-affinity on one node, requests, the limit of pods, and volumes; and preferred
 //! node affinity. A claim without a volume gets one when its first pod is bound.
+//!
+//! Not modelled: terms about pods of other namespaces or of a larger topology than a node, the terms of nominated
+//! pods, topology spread, host ports, classes whose volumes are made before a pod needs them, zones that a volume
+//! has as labels, how many volumes a node can attach, ResourceClaims, features that nodes declare, resized requests of
+//! a pod as a whole, priorities and preemption, other schedulers, and any order of the nodes that take a pod but that
+//! preferred node affinity comes first. All else is compared with Kubernetes by the suite `scheduler` of
+//! `tests/outcomes`; there, other than here, a node without `status.allocatable` takes no pod.
 
 use std::cell::OnceCell;
 

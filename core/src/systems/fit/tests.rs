@@ -80,6 +80,7 @@ fn each_obstacle_is_found_by_itself_and_named_in_the_words_of_kubernetes() {
     let any = |key: &str| tolerates(json!({"key": key, "operator": "Exists"}));
     let only_cordon = any("node.kubernetes.io/unschedulable");
     let own = json!({"key": "k", "value": "v", "effect": "NoSchedule"});
+    let unknown = json!({"key": "k", "operator": "Gt", "value": "v"});
     let other_value = json!({"key": "k", "operator": "Equal", "value": "w"});
     let other_effect = json!({"operator": "Exists", "effect": "NoExecute"});
     let tainted = "has the taint k=v:NoSchedule";
@@ -108,6 +109,7 @@ fn each_obstacle_is_found_by_itself_and_named_in_the_words_of_kubernetes() {
         ("no value tolerated", taint("NoSchedule"), tolerates(json!({"key": "k"})), tainted),
         ("another effect tolerated", taint("NoSchedule"), tolerates(other_effect), tainted),
         ("an empty toleration", taint("NoSchedule"), tolerates(json!({})), tainted),
+        ("an unknown operator", taint("NoSchedule"), tolerates(unknown), tainted),
         ("only a taint tolerated", cordon(), any("k"), "is cordoned"),
         ("only the cordon tolerated", closed, only_cordon, "has the taint k=v:NoExecute"),
         ("no hostname", unnamed, tolerant(), "lacks the label kubernetes.io/hostname"),
@@ -206,6 +208,10 @@ fn a_group_needs_capacity_for_its_placeholder_and_each_waiting_pod() {
     let on_n2 = || -> Volumes<'_> {
         [Volume { claim: "a".into(), name: "pv-a", terms: &terms }].into_iter().collect()
     };
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["n2"]});
+    let fields: Vec<NodeSelectorTerm> =
+        serde_json::from_value(json!([{"matchFields": [field]}])).unwrap();
+    let by_field = [Volume { claim: "a".into(), name: "pv-a", terms: &fields }];
     let joining = |milli_cpu| Joining { needs: needs_cpu(milli_cpu), ..Joining::default() };
     let group = |waiting: &[i64]| Group {
         placeholder: needs_cpu(100),
@@ -215,6 +221,7 @@ fn a_group_needs_capacity_for_its_placeholder_and_each_waiting_pod() {
     let picky = || PodNeeds { node_selector: vec![("disk", "hdd")], ..needs_cpu(100) };
     let elsewhere = || Group { placeholder: picky(), ..group(&[]) };
     let bound = || Group { volumes: on_n2(), ..group(&[]) };
+    let by_field = Group { volumes: by_field.into_iter().collect(), ..group(&[]) };
     let beside = Group { waiting: vec![Joining { volumes: on_n2(), ..joining(1) }], ..group(&[]) };
     let empty = |waiting: usize| Group {
         waiting: (0..waiting).map(|_| Joining::default()).collect(),
@@ -230,6 +237,13 @@ fn a_group_needs_capacity_for_its_placeholder_and_each_waiting_pod() {
         ("the placeholder's nodes", 1, elsewhere(), false, selector),
         ("the scheduler has placed it there", 1, elsewhere(), true, None),
         ("a volume", 1, bound(), false, conflict),
+        (
+            "a volume of a node by its name, at which Kubernetes does not look",
+            1,
+            by_field,
+            false,
+            None,
+        ),
         ("a volume of a placeholder that is there", 1, bound(), true, conflict),
         ("a volume that the placeholder does not mount", 1, beside, true, conflict),
         ("two pods of three", 2, empty(1), false, Some(TOO_MANY)),
