@@ -133,7 +133,7 @@ pub(crate) fn gates(pod: &Pod) -> impl Iterator<Item = &str> {
 }
 
 /// The names of the PersistentVolumeClaims that a pod mounts, in the order of its volumes.
-pub(crate) fn claims(spec: &PodSpec) -> impl Iterator<Item = &str> {
+pub fn claims(spec: &PodSpec) -> impl Iterator<Item = &str> {
     let volumes = spec.volumes.iter().flatten();
     volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()))
 }

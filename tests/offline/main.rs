@@ -11,6 +11,8 @@ mod metrics;
 #[path = "../common/planned_cases.rs"]
 mod planned_cases;
 mod pods;
+#[path = "../common/scheduling.rs"]
+mod scheduling_questions;
 #[path = "../common/streams_cases.rs"]
 mod streams_cases;
 #[path = "../common/streams_oracle.rs"]
@@ -30,5 +32,6 @@ mod properties;
 mod purity;
 mod readme;
 mod releases;
+mod scheduling;
 mod streams_whole;
 mod webhook;

@@ -16,6 +16,8 @@ mod crowd;
 mod harness;
 #[path = "../common/planned_cases.rs"]
 mod planned_cases;
+#[path = "../common/scheduling.rs"]
+mod scheduling_questions;
 #[path = "../common/streams_cases.rs"]
 mod streams_cases;
 #[path = "../common/streams_oracle.rs"]
@@ -32,6 +34,7 @@ mod memory;
 mod mpi;
 mod oldest;
 mod queue;
+mod scheduler;
 mod streams_jobs;
 mod teardown;
 
@@ -81,6 +84,12 @@ fn main() -> ExitCode {
         Part::Suite(cluster::suite()),
         Part::Lone("teardown::what_stowplan_has_left_is_removed_and_nothing_else", || {
             Box::pin(teardown::what_stowplan_has_left_is_removed_and_nothing_else())
+        }),
+        Part::Lone("scheduler::random_questions_are_answered_as_predicted", || {
+            Box::pin(scheduler::newest())
+        }),
+        Part::Lone("oldest::scheduler::random_questions_are_answered_as_predicted", || {
+            Box::pin(scheduler::oldest())
         }),
         Part::Suite(oldest_others),
         Part::Suite(oldest_cluster),

@@ -33,7 +33,7 @@ pub(super) struct Subject<'s> {
     spec: core::PodSpec,
     toward: Vec<core::PodAffinityTerm>,
     away: Vec<core::PodAffinityTerm>,
-    /// What the scheduler counts of it.
+    /// The resources that the scheduler counts of it.
     pub(super) requests: Resources,
     /// The label with the hostname of the node that it is on. `None`: terms about pods do not see it.
     host: Option<&'s str>,

@@ -33,6 +33,8 @@ pub(crate) mod record;
 pub mod resources;
 pub(crate) mod volumes;
 
+pub use volumes::of_claims;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{Diagnostics, Gate, PodOwner, Reconciler, System, Traces};

@@ -13,7 +13,7 @@ use crate::world::World;
 const JOBS: usize = 24;
 
 /// The number in an environment variable.
-fn number(variable: &str) -> Result<Option<u64>> {
+pub(crate) fn number(variable: &str) -> Result<Option<u64>> {
     let Ok(text) = std::env::var(variable) else { return Ok(None) };
     let number = text.parse().with_context(|| format!("{variable}={text} is not a number"))?;
     Ok(Some(number))

@@ -8,7 +8,7 @@ use crate::view::Name;
 
 /// The volumes of these claims that not every node can mount. A claim without a volume is left out: its
 /// volume is created where the pod is.
-pub(crate) fn of_claims<'v>(
+pub fn of_claims<'v>(
     claims: impl IntoIterator<Item = impl Borrow<Name>>,
     view: &'v View,
 ) -> Volumes<'v> {
