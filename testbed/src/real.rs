@@ -32,6 +32,7 @@ use crate::command;
 pub(crate) mod cgroup;
 pub(crate) mod claim;
 pub(crate) mod cluster;
+pub mod disks;
 pub mod mpi_image;
 pub(crate) mod network;
 pub(crate) mod node;

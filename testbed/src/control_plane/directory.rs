@@ -19,10 +19,11 @@ use crate::real;
 const MARKER: &str = ".testbed";
 
 /// All files that a run writes. No other file in the folder is changed.
-const ENTRIES: [&str; 14] = [
+const ENTRIES: [&str; 15] = [
     "Corefile",
     "certificates",
     "controller",
+    "disks",
     "etcd",
     "helm",
     "home",

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::ControlPlane;
 use super::address::Range;
-use crate::real::network;
+use crate::real::{disks, network};
 
 const ETCD: &str = "etcd";
 
@@ -134,6 +134,8 @@ impl ControlPlane {
                 self.certificate("tokens.key").display()
             ),
             format!("--root-ca-file={}", self.certificate("ca.crt").display()),
+            // The default is a folder of the machine.
+            format!("--flex-volume-plugin-dir={}", disks::plugins(self.dir()).display()),
         ]);
         arguments.extend(match self.real {
             // Kubelets report every 4 seconds (assets/kubelet.yaml).

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use super::claim::Claim;
+use super::disks;
 use super::node::{FOLDER, Node, PAUSE, PAUSE_IMAGE};
 use super::{MOST, RealNodes};
 use crate::image::{Image, Layer};
@@ -33,6 +34,7 @@ impl Cluster {
         let claim = Claim::take(run_directory)?;
         let folder = run_directory.join(FOLDER);
         std::fs::create_dir_all(&folder)?;
+        disks::install(run_directory)?;
         let (name, tag) = PAUSE_IMAGE;
         let program = std::fs::read(tools.program("pause"))?;
         Image {

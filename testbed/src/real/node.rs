@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::cgroup::{self, Hierarchies};
+use super::disks;
 use super::network;
 use crate::command;
 use crate::tools::NodeTools;
@@ -67,6 +68,7 @@ impl Node {
             ("{dns}", network::CONTROL_PLANE.to_string()),
             ("{folder}", node.folder.display().to_string()),
             ("{pause}", format!("{}:{}", PAUSE_IMAGE.0, PAUSE_IMAGE.1)),
+            ("{plugins}", disks::plugins(run_directory).display().to_string()),
             ("{pods}", network::pods(number)),
             ("{tools}", tools.dir().display().to_string()),
         ];

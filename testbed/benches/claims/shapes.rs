@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::disks::{Disks, Pod};
+use super::disks::{Disks, Pod, State};
 
-/// How long a pod may take to start before its set goes on without it: longer than a volume takes to be
-/// attached, and to be detached elsewhere before.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a pod may take to start before its set goes on without it: longer than a disk takes to be attached,
+/// and to be detached elsewhere before.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a pod runs before the next step of its set.
 const WORK: Duration = Duration::from_millis(200);
@@ -34,11 +34,12 @@ pub(crate) struct Shape {
 /// One start of a pod.
 pub(crate) struct Start {
     pub(crate) pod: String,
-    /// How long it was bound to a node while a running pod had one of its volumes on another.
+    /// How long a running pod had one of its disks on another node.
     pub(crate) behind_running: Duration,
-    /// How long a volume was attached elsewhere after all pods there had ended.
+    /// How long a disk was on another node after all pods there had begun to end.
     pub(crate) behind_detach: Duration,
-    pub(crate) has_started: bool,
+    /// From its creation until it ran; `None`: it took longer than [`PATIENCE`].
+    pub(crate) took: Option<Duration>,
 }
 
 use Step::{End, Start as Begin, StartOwning};
@@ -125,7 +126,7 @@ impl Shape {
     }
 
     /// Plays one set of it.
-    pub(crate) async fn play(&self, disks: &Disks, round: usize) -> anyhow::Result<Vec<Start>> {
+    pub(crate) async fn play(&self, disks: &Disks<'_>, round: usize) -> anyhow::Result<Vec<Start>> {
         let own = |name: &str| format!("{}-{round}-{name}", self.name);
         for claim in self.claims {
             disks.create_claim(&own(claim)).await?;
@@ -149,31 +150,24 @@ impl Shape {
     }
 }
 
-/// Creates a pod, and waits until its volumes are attached to its node, or it has taken too long.
-async fn start(disks: &Disks, pod: Pod) -> anyhow::Result<Start> {
+/// Creates a pod, and waits until it runs, or it has taken too long.
+async fn start(disks: &Disks<'_>, pod: Pod) -> anyhow::Result<Start> {
     disks.create(&pod).await?;
     let begun = Instant::now();
-    let mut start = Start {
-        pod: pod.name.clone(),
-        behind_running: Duration::ZERO,
-        behind_detach: Duration::ZERO,
-        has_started: false,
-    };
+    let (mut behind_running, mut behind_detach) = (Duration::ZERO, Duration::ZERO);
+    let mut took = None;
     let mut last = begun;
-    while begun.elapsed() < PATIENCE && !start.has_started {
-        sleep(Duration::from_millis(20)).await;
+    while begun.elapsed() < PATIENCE && took.is_none() {
+        sleep(Duration::from_millis(50)).await;
         let now = Instant::now();
-        let waited = now - last;
-        last = now;
-        let Some(node) = disks.node_of(&pod.name) else { continue };
-        if disks.are_attached(&pod.claims, &node) {
-            start.has_started = true;
-        } else if disks.are_in_use_elsewhere(&pod, &node) {
-            start.behind_running += waited;
-        } else if disks.are_attached_elsewhere(&pod.claims, &node) {
-            start.behind_detach += waited;
+        match disks.state(&pod) {
+            State::Started => took = Some(begun.elapsed()),
+            State::BehindRunning => behind_running += now - last,
+            State::BehindDetach => behind_detach += now - last,
+            State::Other => {}
         }
+        last = now;
     }
     sleep(WORK).await;
-    Ok(start)
+    Ok(Start { pod: pod.name, behind_running, behind_detach, took })
 }
