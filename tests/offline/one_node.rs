@@ -453,3 +453,118 @@ fn a_pod_that_is_deleted_on_a_lost_node_is_reported_and_no_pod_is_woken() {
     assert_eq!(events, ["SharedClaim"], "{:?}", world.simulation.events);
     assert!(world.simulation.events[0].1.note.contains("out-of-service"));
 }
+
+fn replicated(mut pod: Value) -> Value {
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]);
+    pod["metadata"]["ownerReferences"] = owner;
+    pod
+}
+
+fn is_gated(world: &World, id: &Id) -> bool {
+    let pod = world.simulation.store.get(id).unwrap();
+    pod["spec"]["schedulingGates"].as_array().is_some_and(|of| !of.is_empty())
+}
+
+fn is_deleted(world: &World, id: &Id) -> bool {
+    let pod = world.simulation.store.get(id);
+    pod.is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
+}
+
+/// A wake-up would not help it, however often.
+#[test]
+fn a_released_pod_whose_own_pod_affinity_is_met_elsewhere_is_created_again() {
+    let mut world = World::new();
+    let mut db = world.pod(&[], false, false, 100);
+    db["metadata"]["labels"] = json!({"app": "db"});
+    db["spec"]["nodeName"] = json!("n2");
+    world.create(db);
+    let mut pod = replicated(world.pod(&[0], true, true, 100));
+    let term = json!({"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"});
+    pod["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+        json!([term]);
+    let id = of_pod(&pod);
+    world.admit(&pod);
+    world.settle();
+    assert!(!is_gated(&world, &id) && !is_deleted(&world, &id), "it requires n1");
+    world.simulation.store.remove(&Id::new("Pod", NAMESPACE, "p1"));
+    world.settle();
+    let reasons: Vec<_> = world.simulation.events.iter().map(|(_, event)| event.reason).collect();
+    assert!(is_deleted(&world, &id), "{reasons:?}");
+    let first = |reason: &str| reasons.iter().position(|of| *of == reason);
+    assert!(
+        first("Woken") < first("Recreated"),
+        "the scheduler has tried it once more: {reasons:?}"
+    );
+}
+
+#[test]
+fn a_released_pod_whose_claims_have_moved_to_another_node_is_created_again() {
+    let mut world = World::new();
+    let mut pod = replicated(world.pod(&[0], true, true, 100));
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("3950m");
+    let id = of_pod(&pod);
+    world.admit(&pod);
+    world.settle();
+    assert!(!is_gated(&world, &id) && !is_deleted(&world, &id), "it requires n1");
+    // Somebody binds another pod of the claim elsewhere.
+    let mut other = world.pod(&[0], false, false, 100);
+    other["spec"]["nodeName"] = json!("n2");
+    let mut large = world.pod(&[], false, false, 500);
+    large["spec"]["nodeName"] = json!("n1");
+    world.create(other);
+    world.create(large);
+    world.simulation.store.remove(&Id::new("Pod", NAMESPACE, "p1"));
+    world.settle();
+    assert!(is_deleted(&world, &id), "{:?}", world.simulation.events);
+}
+
+/// Else it would wait for ever for a node that it excludes.
+#[test]
+fn a_pod_stays_behind_the_gate_while_its_claims_are_on_a_node_that_it_excludes() {
+    for excludes in [
+        json!({"nodeSelector": {"kubernetes.io/hostname": "n2"}}),
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}]},
+        ]}}}}),
+    ] {
+        let mut world = World::new();
+        let mut pod = world.pod(&[0, 1], false, false, 100);
+        json_patch::merge(&mut pod["spec"], &excludes);
+        let id = of_pod(&pod);
+        world.admit(&pod);
+        world.settle();
+        assert!(is_gated(&world, &id));
+        let note = &world.simulation.events.last().unwrap().1.note;
+        assert!(note.contains("node affinity excludes"), "{note}");
+        world.simulation.store.remove(&Id::new("Pod", NAMESPACE, "p1"));
+        world.settle();
+        let node = &world.simulation.store.get(&id).unwrap()["spec"]["nodeName"];
+        assert!(node.is_string() && node != "n1", "{node}");
+    }
+}
+
+/// The pod of a placeholder may be bound to any node.
+#[test]
+fn a_pod_stays_behind_the_gate_while_a_placeholder_with_its_claim_has_no_pod() {
+    let mut world = World::new();
+    world.simulation.policy.coschedule.placeholder.image = "stowplan:1".to_owned();
+    let mut member = replicated(world.pod(&[1], false, false, 100));
+    member["metadata"]["annotations"] = json!({"stowplan.dev/coschedule-group": "g"});
+    world.admit(&member);
+    world.settle();
+    world.simulation.makes_pods = false;
+    let is_placeholder =
+        |pod: &&Value| !pod["metadata"]["labels"]["stowplan.dev/placeholder"].is_null();
+    let placeholder = world.simulation.store.all("Pod").find(is_placeholder).map(Id::of).unwrap();
+    world.simulation.store.remove(&of_pod(&member));
+    world.simulation.store.remove(&placeholder);
+    let pod = world.pod(&[0, 1], false, false, 100);
+    let id = of_pod(&pod);
+    world.admit(&pod);
+    world.run(world.simulation.store.now + SignedDuration::from_secs(1));
+    assert!(is_gated(&world, &id), "{:?}", world.simulation.writes);
+    world.simulation.makes_pods = true;
+    world.settle();
+    let node = &world.simulation.store.get(&id).unwrap()["spec"]["nodeName"];
+    assert!(node.is_string(), "{:?}", world.simulation.events);
+}

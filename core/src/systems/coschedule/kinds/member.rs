@@ -71,9 +71,8 @@ pub(crate) struct MemberDetails {
     pub assisted: bool,
     /// True if its label [`IGNORE`] opts it out: stowplan does not change it.
     pub ignored: bool,
-    /// True if a controller of Kubernetes creates it again if it is deleted.
-    pub created_again: bool,
-    /// True if it runs until it is deleted, because of the kind of its controller.
+    /// True if it runs until it is deleted, because of the kind of its controller, which then creates it again. That of
+    /// a Job counts a deletion as a failure.
     pub runs_for_ever: bool,
     /// Since when it has had a node.
     pub scheduled_since: Option<Timestamp>,
@@ -130,7 +129,6 @@ impl Member {
                 assisted: annotation(metadata, ASSISTANT).is_some(),
                 ignored: is_opted_out(label(metadata, IGNORE)),
                 woken: woken(pod),
-                created_again: is_created_again(metadata),
                 runs_for_ever: runs_for_ever(metadata),
                 follows: has_term(INSTANCE) || has_term(MEMBER),
                 follows_placeholder: has_term(INSTANCE),

@@ -1,17 +1,21 @@
 //! The claims that pods mount, whatever created the pods.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, PodAffinityTerm, Toleration};
 
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
-    self, AboveNodeTerms, affinity, controller, gates, is_created_again, label, node_name,
-    required_node_terms, required_pod_terms, workload,
+    self, AboveNodeTerms, affinity, controller, gates, is_created_again, kept_texts, label,
+    node_name, required_node_terms, required_pod_terms, workload,
 };
-use crate::systems;
 use crate::systems::coschedule::keys::{CLAIMS_GATE, ONE_NODE_CLAIMS, WAITED, of_claim};
 use crate::systems::exclusion::{IGNORE, is_opted_out};
+use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::wake::woken;
+use crate::systems::{self, View};
 use crate::view::index::Sets;
 use crate::view::pod::{PODS, all_for_controller, is_finished};
 use crate::view::rows::{RowIndex, Rows, TableRow};
@@ -66,6 +70,8 @@ pub(crate) struct Waiting {
     pub above_terms: AboveNodeTerms,
     /// The terms of its required node affinity.
     pub terms: Box<[NodeSelectorTerm]>,
+    /// The node selector.
+    pub node_selector: BTreeMap<Box<str>, Box<str>>,
     pub tolerations: Box<[Toleration]>,
     /// Set while the scheduler finds no node for it.
     pub unschedulable: Option<Unschedulable>,
@@ -80,6 +86,24 @@ impl Waiting {
         self.gate.is_some() || self.has_foreign_gate
     }
 
+    /// Returns true if the node selector or node affinity of the pod excludes a node.
+    #[must_use]
+    pub(crate) fn excludes(&self, node: &str, view: &View) -> bool {
+        let needs = PodNeeds {
+            node_selector: self
+                .node_selector
+                .iter()
+                .map(|(key, value)| (&**key, &**value))
+                .collect(),
+            node_terms: Some(Cow::Borrowed(&*self.terms)).filter(|terms| !terms.is_empty()),
+            ..PodNeeds::default()
+        };
+        let excludes = |candidate| {
+            fit::first_obstacle(&Question::new(candidate, &needs), fit::CHOICE).is_some()
+        };
+        Candidate::find(node, view).is_some_and(excludes)
+    }
+
     fn read(pod: &core::Pod) -> Self {
         let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone());
         Self {
@@ -90,6 +114,9 @@ impl Waiting {
             }),
             above_terms: AboveNodeTerms::from(pod),
             terms: required_node_terms(affinity(pod)).unwrap_or_default().into(),
+            node_selector: kept_texts(
+                pod.spec.as_ref().and_then(|spec| spec.node_selector.as_ref()),
+            ),
             tolerations: tolerations.unwrap_or_default().into(),
             unschedulable: Unschedulable::read(pod),
             woken: woken(pod),

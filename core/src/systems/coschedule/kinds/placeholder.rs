@@ -12,7 +12,9 @@ use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
     self, annotation, condition, is_finished, label, node_name, scheduled_since,
 };
-use crate::systems::coschedule::keys::{FAILED, GROUP, MODE, PLACEHOLDER, RECORD, of_run};
+use crate::systems::coschedule::keys::{
+    COMPONENT_VALUE, FAILED, GROUP, MODE, PLACEHOLDER, RECORD, of_run,
+};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::record::Record;
 use crate::systems::pause::KEEPS_NODE;
@@ -194,6 +196,11 @@ pub(crate) struct PlaceholderPod {
     pub keeps_node: [Option<Box<str>>; 2],
     /// Its resource requests.
     pub requests: Resources,
+    /// The part of them that is not of stowplan's own container: of containers that webhooks of others have added, and
+    /// of the overhead.
+    pub others: Resources,
+    /// The index of stowplan's own container.
+    pub container: usize,
     /// The resources that the scheduler counts for it. Only the controller keeps it.
     pub counted: Resources,
     /// True if its node has seen its present requests. Before Kubernetes 1.34 it does not say so, and is taken to have.
@@ -207,6 +214,12 @@ impl PlaceholderPod {
     #[must_use]
     pub(crate) fn read(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let placeholder = Self::of(&pod.metadata)?;
+        let requests = pod.spec.as_ref().map(Resources::requested).unwrap_or_default();
+        let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers);
+        let container = containers.iter().position(|of| of.name == COMPONENT_VALUE);
+        let own = containers.get(container.unwrap_or_default());
+        let own = own.and_then(|of| of.resources.as_ref()?.requests.as_ref());
+        let others = requests.beyond(&Resources::read(own));
         let is_complete = scope == Scope::Controller && pod.spec.is_some();
         let labels = pod.metadata.labels.iter().flatten().filter(|_| is_complete);
         let label_domains: BTreeSet<Box<str>> =
@@ -228,7 +241,9 @@ impl PlaceholderPod {
             keeps_node: KEEPS_NODE.map(|(key, _)| {
                 annotation(&pod.metadata, key).filter(|_| is_complete).map(Into::into)
             }),
-            requests: pod.spec.as_ref().map(Resources::requested).unwrap_or_default(),
+            requests,
+            others,
+            container: container.unwrap_or_default(),
             counted: match is_complete {
                 true => Resources::counted(pod),
                 false => Resources::default(),
@@ -245,6 +260,7 @@ impl PlaceholderPod {
     /// Returns the room in its `requests`, or in what is `counted` of it, beside what it keeps. Of all else but
     /// processor time and memory it is what its plan reserves: webhooks of others may request more.
     pub(crate) fn room_in(&self, amounts: &Resources, kept: &Resources) -> Resources {
+        let kept = &self.others.plus(kept);
         let reserved = self.plan.as_ref().and_then(|plan| plan.room.as_ref());
         let other = reserved.map(|room| room.other.clone()).unwrap_or_default();
         Resources { other, ..amounts.beyond(kept) }

@@ -161,11 +161,10 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 let Some(pod) = state.pod else { return };
                 let requests = &self.facts.policy.coschedule.placeholder.requests;
                 let mut requested = resources(Some(&room), requests)["requests"].take();
+                let container = pod.container.to_string();
                 let mut amount = |of: &str| {
-                    add(
-                        &["spec", "containers", "0", "resources", "requests", of],
-                        requested[of].take(),
-                    )
+                    let path = ["spec", "containers", &container, "resources", "requests", of];
+                    add(&path, requested[of].take())
                 };
                 // Other requests cannot be changed, and webhooks may have added some.
                 let operations = vec![test_uid(&pod.identity.uid), amount("cpu"), amount("memory")];

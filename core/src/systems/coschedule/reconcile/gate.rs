@@ -22,7 +22,9 @@ use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::{
     COMPONENT, COMPONENT_VALUE, FAILED, GATE, INSTANCE, provisioned,
 };
+use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::placeholder::Desired;
+use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::operation::{add, remove_gate, require_nodes, test_uid};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::view::Name;
@@ -110,13 +112,21 @@ impl PlanBuilder<'_, '_> {
 
     /// Removes the gates of members whose placeholder neither exists nor will be created.
     pub(super) fn lift_forgotten_gates(&mut self, desired: &BTreeMap<Name, Desired<'_>>) {
-        let pods = self.view().members().filter_map(GroupPod::new);
+        let (view, policy) = (self.view(), self.facts.policy);
+        let pods = view.members().filter_map(GroupPod::new);
         for pod in pods.filter(GroupPod::is_gated) {
             let GroupPod { name, member, details } = pod;
             let placeholder = member.placeholder.as_deref();
+            // A placeholder that is no longer wanted gets no other node or room.
+            let is_off = !policy.coschedule.enabled
+                || Exclusion::of_namespace(&name.namespace, view, policy).is_some();
+            let will_place = |of: &Name| {
+                let pod = view.placeholder_pod(of);
+                !is_off || pod.and_then(PlaceholderPod::place).is_some()
+            };
             let is_expected =
                 placeholder.map(|of| Name::new(&name.namespace, of)).is_some_and(|of| {
-                    desired.contains_key(&of) || self.view().placeholder(&of).is_some()
+                    desired.contains_key(&of) || view.placeholder(&of).is_some() && will_place(&of)
                 });
             let Some(action) = ungate(pod, None, &[]).filter(|_| !is_expected) else {
                 continue;

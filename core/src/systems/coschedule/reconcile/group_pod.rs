@@ -56,7 +56,14 @@ impl<'v> GroupPod<'v> {
     /// Returns true if it can follow its placeholder to another node while it waits: unless it requires a node by name
     /// and would not be recreated.
     pub(super) fn can_follow(&self, view: &View) -> bool {
-        self.bound_by_name().is_none() || self.recreating_task_run(view).is_some()
+        self.bound_by_name().is_none() || self.is_created_again(view)
+    }
+
+    /// Returns true if its owner creates it again if it is deleted, and does not count that as a failure. Only while it
+    /// has no node.
+    pub(super) fn is_created_again(&self, view: &View) -> bool {
+        let is_waiting = self.member.node.is_none();
+        self.recreating_task_run(view).is_some() || is_waiting && self.details.runs_for_ever
     }
 
     /// Returns since when it has been unschedulable. The scheduler does not report on gated pods.

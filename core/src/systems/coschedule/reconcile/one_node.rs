@@ -60,7 +60,19 @@ pub(crate) struct Sharing<'v> {
     /// The oldest first.
     pub(crate) pods: Vec<ClaimPod<'v>>,
     /// The pods that mount a claim of a namespace and have a node, or may be bound to one at any time.
-    users: HashMap<(&'v str, &'v str), Vec<ClaimPod<'v>>>,
+    users: HashMap<(&'v str, &'v str), Users<'v>>,
+    /// The placeholders that mount a claim and have no pod: it may be bound to any node.
+    absent: HashMap<Name, &'v Name>,
+}
+
+/// The users of a claim, and what is asked of them for each pod that mounts it.
+#[derive(Default)]
+struct Users<'v> {
+    all: Vec<ClaimPod<'v>>,
+    /// One of them on each node.
+    by_node: BTreeMap<&'v str, ClaimPod<'v>>,
+    /// The first that is being deleted on a node that is NotReady or gone.
+    lost: Option<ClaimPod<'v>>,
 }
 
 impl<'v> Sharing<'v> {
@@ -69,13 +81,20 @@ impl<'v> Sharing<'v> {
             one_node::is_on(namespace, view)
                 && Exclusion::of_namespace(namespace, view, policy).is_none()
         };
-        let mut sharing = Self { view, pods: Vec::new(), users: HashMap::new() };
+        let mut sharing =
+            Self { view, pods: Vec::new(), users: HashMap::new(), absent: HashMap::new() };
         let namespaces: BTreeSet<&str> = view.namespaces().filter(has_label).collect();
         if namespaces.is_empty() || !policy.coschedule.enabled {
             return sharing;
         }
         let pods = view.mounted().filter(|(name, _)| namespaces.contains(&*name.namespace));
         sharing.pods = pods.map(|(name, mounted)| ClaimPod { name, mounted }).collect();
+        for (name, placeholder) in view.placeholders() {
+            let has_pod = view.placeholder_pod(name).is_some_and(|pod| !pod.finished);
+            if !has_pod && !placeholder.failed && namespaces.contains(&*name.namespace) {
+                sharing.absent.extend(placeholder.mounted(name).map(|claim| (claim, name)));
+            }
+        }
         sharing.pods.sort_unstable_by_key(|pod| (pod.mounted.identity.created, pod.name));
         for pod in sharing.pods.clone() {
             // A pod that is held follows the others, or waits for them.
@@ -89,7 +108,13 @@ impl<'v> Sharing<'v> {
     /// Counts a pod among the users of its claims, as when its gate is removed.
     pub(crate) fn add(&mut self, pod: ClaimPod<'v>) {
         for claim in pod.claims(self.view).filter(|_| !pod.mounted.of_daemon_set) {
-            self.users.entry((&pod.name.namespace, &claim.name)).or_default().push(pod);
+            let users = self.users.entry((&pod.name.namespace, &claim.name)).or_default();
+            users.all.push(pod);
+            if let Some(node) = pod.node() {
+                users.by_node.entry(node).or_insert(pod);
+                let is_lost = pod.mounted.identity.deleting && is_lost(node, self.view);
+                users.lost = users.lost.or_else(|| is_lost.then_some(pod));
+            }
         }
     }
 
@@ -125,6 +150,12 @@ impl<'v> Sharing<'v> {
                 "claim {claim} is also mounted by pod {other}, which has no node yet"
             ));
         }
+        if let Some((placeholder, claim)) = self.find_absent(pod) {
+            return Err(format!(
+                "claim {claim} is also mounted by placeholder {}, which has no pod yet",
+                placeholder.name
+            ));
+        }
         if let Some(lost) = self.find_lost(pod) {
             return Err(lost);
         }
@@ -148,6 +179,10 @@ impl<'v> Sharing<'v> {
                 "{}, which takes no new pods: this pod starts when that one has ended{}",
                 used(one),
                 pod.remedy_for_update(one.1.0)
+            )),
+            (Some(one), None) if waiting.excludes(one.0, view) => Err(format!(
+                "{}, which this pod's node selector or node affinity excludes: it starts when that one has ended",
+                used(one)
             )),
             (Some((node, _)), None) => {
                 // Its term holds as long as one pod mounts the claim that it follows.
@@ -183,10 +218,21 @@ impl<'v> Sharing<'v> {
             return Fate::Waits(Why::SharedClaim(lost));
         }
         let nodes = self.nodes(pod);
-        let Some((node, (other, claim))) = nodes.first_key_value() else {
-            // The scheduler tries it again by itself if it lacks anything else.
-            let is_forgotten = unschedulable.message.contains(NOT_BESIDE);
-            let due = is_forgotten.then(|| wake::due(since, waiting.woken, PATIENCE)).flatten();
+        let used = nodes.first_key_value();
+        let Some((node, (other, claim))) =
+            used.filter(|_| required.is_none_or(|node| nodes.contains_key(node)))
+        else {
+            // The scheduler tries it again by itself if it lacks anything else than a pod beside it. One that requires
+            // a node is tried once more: its room may be free only now.
+            let woken = waiting.woken.and_then(|woken| Timestamp::from_second(woken).ok());
+            let tried = woken.filter(|woken| *woken >= since && required.is_some());
+            let due = match tried {
+                Some(woken) => woken.checked_add(PATIENCE).ok().filter(|due| *due > now),
+                None if required.is_some() || unschedulable.message.contains(NOT_BESIDE) => {
+                    wake::due(since, waiting.woken, PATIENCE)
+                }
+                None => None,
+            };
             return match (required, due) {
                 (_, Some(due)) if mounted.has_labels => Fate::Woken(due),
                 (Some(node), _) if mounted.can_be_recreated => Fate::Recreated(format!(
@@ -213,11 +259,19 @@ impl<'v> Sharing<'v> {
 
     /// The users of the claims of a pod, without the pod itself, each with one claim.
     fn users(&self, pod: ClaimPod<'v>) -> impl Iterator<Item = (ClaimPod<'v>, &'v str)> {
-        let claims = pod.claims(self.view).flat_map(move |claim| {
-            let users = self.users.get(&(&*pod.name.namespace, &*claim.name));
-            users.into_iter().flatten().map(|user| (*user, &*claim.name))
+        let users = self.by_claim(pod).flat_map(|(users, claim)| {
+            let users = users.all.iter();
+            users.map(move |user| (*user, claim))
         });
-        claims.filter(move |(user, _)| user.name != pod.name)
+        users.filter(move |(user, _)| user.name != pod.name)
+    }
+
+    /// The users of each claim of a pod that has some.
+    fn by_claim(&self, pod: ClaimPod<'v>) -> impl Iterator<Item = (&Users<'v>, &'v str)> {
+        pod.claims(self.view).filter_map(move |claim| {
+            let users = self.users.get(&(&*pod.name.namespace, &*claim.name))?;
+            Some((users, &*claim.name))
+        })
     }
 
     /// Returns true if all bound pods that mount the claims of a pod are being deleted.
@@ -226,15 +280,23 @@ impl<'v> Sharing<'v> {
         bound.all(|(user, _)| user.mounted.identity.deleting)
     }
 
-    /// Returns the nodes of the other pods that mount the claims of a pod, each with one pod and its claim.
+    /// Returns the nodes of the pods that mount the claims of a pod without a node, each with one pod and its claim.
     fn nodes(&self, pod: ClaimPod<'v>) -> BTreeMap<&'v str, (ClaimPod<'v>, &'v str)> {
         let mut nodes = BTreeMap::new();
-        for (user, claim) in self.users(pod) {
-            if let Some(node) = user.node() {
-                nodes.entry(node).or_insert((user, claim));
+        for (users, claim) in self.by_claim(pod) {
+            for (node, user) in &users.by_node {
+                nodes.entry(*node).or_insert((*user, claim));
             }
         }
         nodes
+    }
+
+    /// Finds a placeholder that mounts a claim of a pod, and whose pod is still to come.
+    fn find_absent(&self, pod: ClaimPod<'v>) -> Option<(&'v Name, &'v str)> {
+        pod.claims(self.view).find_map(|claim| {
+            let name = Name::new(&pod.name.namespace, &claim.name);
+            self.absent.get(&name).map(|placeholder| (*placeholder, &*claim.name))
+        })
     }
 
     /// Finds another pod that mounts a claim of a pod, and that the scheduler may bind to any node.
@@ -246,11 +308,8 @@ impl<'v> Sharing<'v> {
     /// Describes another pod of the claims of a pod that is being deleted on a node that is NotReady or gone:
     /// the scheduler counts it, and its volumes stay attached, until the node is back or somebody removes it.
     fn find_lost(&self, pod: ClaimPod<'v>) -> Option<String> {
-        let is_lost = |user: ClaimPod<'_>| {
-            user.mounted.identity.deleting
-                && user.node().is_some_and(|node| is_lost(node, self.view))
-        };
-        let (user, claim) = self.users(pod).find(|(user, _)| is_lost(*user))?;
+        let mut lost = self.by_claim(pod).filter_map(|(users, claim)| Some((users.lost?, claim)));
+        let (user, claim) = lost.next()?;
         let (node, Name { namespace, name }) = (user.node()?, user.name);
         let used = format!("claim {claim} is in use by pod {name}, which is being deleted");
         Some(match self.view.node(node) {

@@ -96,16 +96,20 @@ impl<'v> Facts<'v> {
         first.get(node).is_none_or(|first| *first == placeholder)
     }
 
-    /// A pod of another group that runs on `node` with a claim of this placeholder which a single node
-    /// mounts: a member of a group that follows this one. With the claim's name.
-    pub(super) fn used_by_others(
-        &self,
-        state: &State<'v>,
+    /// A pod that is not of this group and runs on `node` with a claim of the placeholder which a single node mounts:
+    /// a member of a group that follows this one, or a pod of no group, as in [`Self::follow`]. With the claim's name.
+    pub(super) fn used_by_others<'s>(
+        &'s self,
+        state: &'s State<'v>,
         node: &str,
-    ) -> Option<(&'v Name, &'v str)> {
+    ) -> Option<(&'v Name, &'s str)> {
         let claims = state.placeholder.claims.iter().map(AsRef::as_ref);
-        let mut users = self.users(state.name, claims);
-        users.find(|of| of.1.place() == Some(node)).map(|(name, _, claim)| (*name, *claim))
+        let of_groups = self.users(state.name, claims);
+        let of_groups = of_groups.filter(|of| of.1.place() == Some(node));
+        let plain = state.desired.into_iter().flat_map(|desired| self.plain_users(desired));
+        let plain = plain.filter(|(_, on, _)| *on == Some(node));
+        let all = of_groups.map(|(name, _, claim)| (*name, *claim));
+        all.chain(plain.map(|(name, _, claim)| (name, claim))).next()
     }
 
     /// Returns the bound pods outside of a placeholder's group that use one of these claims which a single node mounts.

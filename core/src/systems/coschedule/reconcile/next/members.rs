@@ -55,7 +55,7 @@ impl<'v> Decider<'_, 'v> {
         let state = self.state;
         let node = state.pod.and_then(PlaceholderPod::place);
         for (pod, bound) in state.bound_by_name().filter(|of| Some(of.1) != node) {
-            if pod.recreating_task_run(self.facts.view).is_some() {
+            if pod.is_created_again(self.facts.view) {
                 let why = format!("it requires node {bound}, which its group has left");
                 self.step(pod, Step::Release(why));
             } else if let Some(node) = node {
@@ -76,7 +76,10 @@ impl<'v> Decider<'_, 'v> {
         for &pod in state.waiting.iter().filter(|pod| pod.is_gated()) {
             let has_room = placed.lets_in(pod);
             let follows = pod.details.follows;
-            if (has_room || follows) && !self.is_handing_over(placed, pod, has_room) {
+            // While others hold it, the placeholder may leave the node that it would require by name.
+            let is_bindable = follows || pod.member.other_gate().is_none();
+            if (has_room || follows) && is_bindable && !self.is_handing_over(placed, pod, has_room)
+            {
                 let node = (!follows).then(|| placed.node.into());
                 self.step(pod, Step::Admit(node));
                 admits = true;

@@ -8,6 +8,7 @@ use crate::systems::coschedule::pod_plan::MOST_AVOIDED;
 use crate::systems::coschedule::reconcile::Why;
 use crate::systems::coschedule::reconcile::demand::Demand;
 use crate::systems::coschedule::reconcile::group_pod::GroupPod;
+use crate::systems::coschedule::reconcile::state::PATIENCE;
 use crate::systems::fit::Candidate;
 use crate::view::{NodeDetails, Resources};
 
@@ -151,7 +152,7 @@ impl<'v> Decider<'_, 'v> {
         }
         if let Some((user, claim)) = self.facts.used_by_others(state, node) {
             let note = format!(
-                "{trouble}, and pod {} of another group still runs on {node} with claim {claim}: the group moves when that pod has ended",
+                "{trouble}, and pod {} still runs on {node} with claim {claim}: the group moves when that pod has ended",
                 user.name
             );
             return Some(self.wait(Why::Members(note)));
@@ -164,9 +165,8 @@ impl<'v> Decider<'_, 'v> {
     /// pods do not require the node again.
     fn leave(&mut self, placed: &Placed<'_>, trouble: Trouble) -> Next {
         let (state, Placed { pod, node, .. }) = (self.state, placed);
-        let is_bound = |(member, on): &(GroupPod<'_>, &str)| {
-            on == node && member.recreating_task_run(state.view).is_some()
-        };
+        let is_bound =
+            |(member, on): &(GroupPod<'_>, &str)| on == node && member.is_created_again(state.view);
         let mut bound = state.bound_by_name().filter(is_bound).peekable();
         if state.desired.is_none() || bound.peek().is_none() {
             return Next::Recreate { why: Some(trouble) };
@@ -186,6 +186,11 @@ impl<'v> Decider<'_, 'v> {
     /// The pod is bound to a node that was deleted or is NotReady.
     fn on_lost_node(&mut self, placed: &Placed<'_>, known: Option<&NodeDetails>) -> Next {
         let (state, Placed { pod, node, demand, .. }) = (self.state, placed);
+        // The watch of nodes may be late.
+        let is_new = |since| !self.elapsed_or_recheck(since, PATIENCE);
+        if known.is_none() && pod.scheduled_since.is_some_and(is_new) {
+            return Next::Nothing;
+        }
         let trouble = match known {
             Some(_) => Trouble::NotReady((*node).into()),
             None => Trouble::Deleted((*node).into()),
@@ -227,6 +232,14 @@ impl<'v> Decider<'_, 'v> {
         let trouble = Trouble::Full((*node).into());
         if let Some(next) = self.keep_on_node(node, &trouble) {
             return next;
+        }
+        // It would come back at once.
+        let follow = state.desired.and_then(|desired| self.follow(desired)).flatten();
+        if follow.is_some_and(|of| *of == **node) {
+            let note = format!(
+                "{trouble}, and another group or pod that shares a claim with this one is there: the group moves when that one has ended"
+            );
+            return self.wait(Why::Members(note));
         }
         if let Some(pin) = demand.pin_to(node).or_else(|| demand.unreachable()) {
             return self.wait(Why::Pinned(format!("{trouble}, and {pin}"), pin));

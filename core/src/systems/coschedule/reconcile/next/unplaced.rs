@@ -75,11 +75,12 @@ impl<'v> Decider<'_, 'v> {
             let is_at_once = of_task_run && self.facts.policy.repair == Repair::RecreatePending;
             let created = member.identity.created.unwrap_or(missing);
             let patience = created.duration_since(missing).min(LONGEST).max(self.facts.grace());
-            let since = created.max(missing + CREATION);
+            // The time is an annotation, in which anything can be.
+            let since = created.max(missing.checked_add(CREATION).unwrap_or(missing));
             if !is_at_once && !self.elapsed_or_recheck(since, patience) {
                 continue;
             }
-            let step = if of_task_run || details.created_again {
+            let step = if of_task_run || details.runs_for_ever {
                 Step::Release("its group has no placeholder".to_owned())
             } else if member.group.is_some() {
                 let note = "its group has no placeholder, and no owner creates it again: delete it and create it again, so that it needs none";

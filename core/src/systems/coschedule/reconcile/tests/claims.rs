@@ -296,3 +296,28 @@ fn a_claim_is_kept_while_any_active_pod_mounts_it() {
         assert_eq!(metadata(&world)["finalizers"], json!(["example.com/other"]));
     }
 }
+
+/// Kubernetes checks no more of it than that it is not empty.
+#[test]
+fn a_claim_with_any_name_is_planned_for_once() {
+    let mut world = World::new(&["n1"]);
+    world.run("run", &["my_claim"], &[]).member("a", "run", 100).settle(LONG);
+    let writes = world.writes.len();
+    world.settle(LONG);
+    assert_eq!(world.writes[writes..], [""; 0]);
+}
+
+/// Anybody who may edit a placeholder can write it.
+#[test]
+fn a_time_in_an_annotation_can_be_anything() {
+    for time in ["253402207200", "-377705023201", "9223372036854775807", "soon", ""] {
+        let mut world = grouped(&["n1"]);
+        let placeholder = world.placeholder("g");
+        world.annotate("StatefulSet", &placeholder, FAILED, time);
+        world
+            .evict("g")
+            .native("b", "g")
+            .label("b", json!({"app.kubernetes.io/instance": "x", keys::MEMBER: placeholder}));
+        world.settle(LONG);
+    }
+}

@@ -155,7 +155,16 @@ fn the_next_step_for_a_placeholder() {
             },
             "force: node n1 is NotReady",
         ),
-        ("no node", |world| world.remove("Node", "n1").finish("a"), "force: node n1 was deleted"),
+        (
+            "no node",
+            |world| world.wait(60).remove("Node", "n1").finish("a"),
+            "force: node n1 was deleted",
+        ),
+        (
+            "a new pod on a node that the watch has not shown yet",
+            |world| world.remove("Node", "n1").finish("a"),
+            "nothing",
+        ),
         (
             "its pod has no node, and another plan than its template",
             |world| unbind(forge(world, &json!(r#"{"only":"n2","held":true,"claims":["c"]}"#))),

@@ -34,9 +34,12 @@ fn gates_are_removed_when_the_placeholder_has_a_node() {
         let mut world = World::with_run(&["n1", "n2"]);
         let gates = json!([{"name": "example.com/mine"}, {"name": keys::GATE}]);
         world.gated_with("a", "run", &terms, 100).carry_out_plan();
-        world.edit("Pod", "a")["spec"]["schedulingGates"] = gates;
+        world.edit("Pod", "a")["spec"]["schedulingGates"] = gates.clone();
+        // Until others let it go, its placeholder may move.
+        assert_eq!(world.settle(SOON).get("Pod", "a")["spec"]["schedulingGates"], gates);
+        world.edit("Pod", "a")["spec"]["schedulingGates"] = json!([{"name": keys::GATE}]);
         let pod = &world.settle(SOON).get("Pod", "a")["spec"];
-        assert_eq!(pod["schedulingGates"], json!([{"name": "example.com/mine"}]));
+        assert_eq!(pod["schedulingGates"], Value::Null);
         assert_eq!(pod["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"], lifted);
     }
 }
@@ -156,4 +159,33 @@ fn members_that_require_a_node_are_recreated_before_their_group_leaves_it() {
             world.settle(LONG).expect("a:n2 b:n2 run:n2");
         }
     }
+}
+
+/// A controller creates it again, so that it can follow its group.
+#[test]
+fn a_pod_of_a_replica_set_that_requires_a_node_by_name_follows_its_group() {
+    for (kind, is_created_again) in [("ReplicaSet", true), ("Job", false)] {
+        let mut world = grouped(&["n1", "n2"]);
+        world.finish("a").remove("Pod", "a").settle(SOON).stranger("s", "n1", 950);
+        let owner = json!([{"apiVersion": "apps/v1", "kind": kind, "name": "r", "uid": "r", "controller": true}]);
+        world.native("b", "g");
+        let mut pod = world.edit("Pod", "b");
+        pod["metadata"]["ownerReferences"] = owner;
+        pod["spec"]["affinity"] = json!({"nodeAffinity": requiring("n1")});
+        pod["spec"]["schedulingGates"] = json!([]);
+        drop(pod);
+        world.settle(LONG);
+        assert_eq!(!world.has("Pod", "b"), is_created_again, "{kind}: {:#?}", world.writes);
+    }
+}
+
+/// The placeholder that they wait for gets neither another node nor other room.
+#[test]
+fn gates_are_lifted_where_coscheduling_is_switched_off() {
+    let mut world = World::new(&["n1"]);
+    world.stranger("s", "n1", 950).native("a", "g").settle(LONG).expect("a: g:");
+    world.policy.coschedule.enabled = false;
+    world.settle(LONG);
+    let gates = &world.get("Pod", "a")["spec"]["schedulingGates"];
+    assert!(gates.is_null(), "{:#?}", world.writes);
 }

@@ -507,3 +507,27 @@ fn a_pod_that_has_given_up_room_is_not_created_again() {
     world.expect("d:n1 run:n1");
     assert_eq!(world.deletions(), 0, "{:?}", world.writes);
 }
+
+/// The containers that webhooks of others add to the placeholder's pod are none of its room.
+#[test]
+fn containers_that_others_add_are_left_alone() {
+    let mut world = begun(&["n1", "n2"]);
+    let name = world.placeholder_pod("run");
+    let proxy = json!({"name": "proxy", "image": "i", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}});
+    for at in [0, 1] {
+        let mut pod = world.edit("Pod", &name);
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        containers.retain(|of| of["name"] != "proxy");
+        containers.insert(at, proxy.clone());
+        drop(pod);
+        let writes = world.writes.len();
+        world.settle(LONG);
+        let resizes = world.writes[writes..].iter().filter(|of| of.starts_with("resize")).count();
+        assert!(resizes < 2, "{:#?}", world.writes);
+        let pod = world.get("Pod", &name);
+        assert_eq!(pod["spec"]["containers"][at], proxy);
+    }
+    // And its group leaves a node that is full.
+    world.finish("a").settle(SOON).stranger("s", "n1", 700).member("b", "run", 500);
+    world.settle(LONG).expect("b:n2 run:n2");
+}

@@ -278,3 +278,18 @@ fn the_pods_of_groups_and_their_placeholders_get_the_labels_of_their_claims() {
     }
     world.expect_rest();
 }
+
+/// It would come back at once, and leave again.
+#[test]
+fn a_group_that_has_to_be_on_a_full_node_waits_there() {
+    let mut world = two_runs(CoscheduleMode::Workspaces);
+    world.reserve("first").stranger("s", "n1", 850).member("d", "second", 500);
+    world.settle(LONG).expect("d: first:n1 second:n1");
+    let writes = world.writes.len();
+    world.settle(LONG);
+    assert_eq!(world.writes[writes..], [""; 0]);
+    assert_eq!(world.deletions(), 0, "{:#?}", world.writes);
+    let (_, last) = world.events.last().unwrap();
+    assert!(last.note.contains("shares a claim"), "{last:?}");
+    world.end("first").settle(LONG).expect("d:n2 second:n2");
+}
