@@ -67,7 +67,7 @@ struct Cli {
 enum Command {
     /// Serve the admission webhook that the API server calls
     Webhook(webhook::Arguments),
-    /// Fill pools with nodes, and keep the status of stowplan's own objects
+    /// Keep pools, groups, MPI clusters and the webhook's certificate as they should be
     Controller(controller::Arguments),
     /// Reserve capacity on a node and the volumes there: the process of a placeholder's pod
     Pause(pause::Arguments),

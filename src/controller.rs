@@ -178,7 +178,7 @@ impl Controller {
                     // Planning takes at most a quarter of the time: while many writes finish, and
                     // many objects change, there is always a reason for another plan.
                     earliest = Instant::now() + 3 * took;
-                    due = Instant::now() + next;
+                    due = (Instant::now() + next).max(earliest);
                 }
             }
         }

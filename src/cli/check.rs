@@ -306,6 +306,7 @@ pub(super) struct Sources<'s> {
 /// Reads what can be diagnosed.
 pub(super) fn read(sources: &Sources<'_>) -> anyhow::Result<Read> {
     let Sources { files, access, namespaces, policy, kinds } = *sources;
+    input::ensure_other_stdin(policy, files)?;
     let policy = input::read_policy(policy)?;
     if !files.is_empty() {
         access.ensure_unused(OF_CLUSTERS)?;

@@ -40,8 +40,10 @@ Examples:
   # As the chart runs it, two of them: one leads, the other takes over when it stops
   stowplan controller --namespace stowplan-system --policy-config-map stowplan-policy
 
-  # From a workstation, in the cluster of the current kubeconfig context
-  stowplan controller --namespace stowplan-system --identity my-laptop --admin-listen 127.0.0.1:0")]
+  # From a workstation, in the cluster of the current kubeconfig context. It may become the leader
+  # there: in tls.mode self it also needs the arguments of the chart for the certificate
+  stowplan controller --namespace stowplan-system --policy-config-map stowplan-policy \\
+    --image REGISTRY/stowplan:VERSION --identity my-laptop --admin-listen 127.0.0.1:0")]
 pub(super) struct Arguments {
     /// The namespace that stowplan runs in: that of the Lease stowplan-controller
     #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]

@@ -98,10 +98,28 @@ pub(super) fn read_cluster(
         keep(object);
         Ok(())
     })?;
-    // Probably an earlier command of the pipe failed. Without this error, everything would be
-    // refused because the cluster has no nodes.
-    ensure!(count > 0 || paths.is_empty(), "no Kubernetes object in {}", format_paths(paths));
+    ensure_objects(count, paths)?;
     Ok(view)
+}
+
+/// Refuses a cluster without objects: probably an earlier command of the pipe has failed. Everything would be refused
+/// because the cluster has no nodes, and nothing would be found wrong in it.
+///
+/// # Errors
+/// There are paths, and no object.
+pub(super) fn ensure_objects(count: usize, paths: &[PathBuf]) -> anyhow::Result<()> {
+    ensure!(count > 0 || paths.is_empty(), "no Kubernetes object in {}", format_paths(paths));
+    Ok(())
+}
+
+/// Refuses the standard input as the policy and as something else.
+///
+/// # Errors
+/// It is both.
+pub(super) fn ensure_other_stdin(policy: Option<&Path>, others: &[PathBuf]) -> anyhow::Result<()> {
+    let is_both = policy.is_some_and(is_stdin) && others.iter().any(|path| is_stdin(path));
+    ensure!(!is_both, "--policy and another option are -, and standard input can be read once");
+    Ok(())
 }
 
 /// Gives each object in `paths` to `take`. Objects without a name get one of `names`. Returns the

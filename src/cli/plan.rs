@@ -124,6 +124,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if !arguments.live {
         arguments.access.ensure_unused("--context and --kubeconfig need --live")?;
     }
+    let others = [&arguments.filename[..], &arguments.cluster[..]].concat();
+    input::ensure_other_stdin(arguments.policy.as_deref(), &others)?;
     let policy = input::read_policy(arguments.policy.as_deref())?;
     let mut problems = Problems::default();
     let mut names = Generator::default();

@@ -41,7 +41,7 @@ const WRITE_AGAIN: &str = "`helm upgrade` with the release's values writes it ag
 #[derive(Args, Debug)]
 #[group(id = "policy source")]
 pub(super) struct Arguments {
-    /// The policy, YAML; read again when it changes
+    /// The policy, YAML; read again when it changes [default: each field has its default]
     #[arg(long, value_name = "FILE", conflicts_with = "policy_config_map")]
     policy: Option<PathBuf>,
     /// The ConfigMap in the namespace that has the policy, under the key policy.yaml; watched, so

@@ -42,6 +42,14 @@ pub(super) fn has_code(error: &kube::Error, codes: &[u16]) -> bool {
     matches!(error, kube::Error::Api(status) if codes.contains(&status.code))
 }
 
+/// Returns true if the API server has refused a write with a precondition because the object has changed: the `test` of
+/// a JSON patch has failed, or another version is stored. A refusal for another reason has causes.
+pub(super) fn has_changed(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let has_causes = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
+    status.code == CONFLICT || status.code == INVALID && !has_causes
+}
+
 /// Returns true if the user lacks a right, and the answer is not that of a proxy.
 pub(super) fn lacks_right(error: &kube::Error) -> bool {
     has_code(error, &[FORBIDDEN]) && message(error).is_some_and(is_missing_right)

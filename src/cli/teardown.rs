@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep};
 
 use super::live::policy::WEBHOOKS;
 use super::live::{Access, parse_namespace};
-use super::requests::{CONFLICT, FORBIDDEN, INVALID, NOT_FOUND, has_code, list_pages};
+use super::requests::{CONFLICT, FORBIDDEN, NOT_FOUND, has_changed, has_code, list_pages, message};
 use super::{block_on, print_notice};
 use crate::cluster::time_of_server;
 use crate::controller::certificates::secrets::Role;
@@ -48,6 +48,12 @@ const HOLDER: &str = "stowplan-teardown";
 /// The time for which a record of the Lease is valid: no controller takes it earlier.
 const VALID: Duration = Duration::from_secs(60);
 
+/// How far the clock of a controller may be behind that of the API server.
+const SKEW: Duration = Duration::from_secs(300);
+
+/// How long ago a controller has renewed the Lease that still runs: more than twice as long as it pauses.
+const RENEWED: Duration = Duration::from_secs(6);
+
 /// The arguments of `stowplan teardown`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -55,7 +61,8 @@ Removed are webhook configurations, placeholders and scaling pods, scheduling ga
 and taints of nodes, the Lease, and the Secrets that the controller has made. HostPools and
 StreamsJobs stay. A controller that still runs would undo it: uninstall the chart first.
 
-Exit code: 0 all is removed (with --dry-run: listed), 1 a controller still runs, 2 an error.
+Exit code: 0 all is removed (with --dry-run: listed), 1 a controller still runs, 2 an error. What the
+API server refuses is listed at the end, and the rest is removed.
 
 Examples:
   # What an uninstalled release has left (helm uninstall --no-hooks); nothing is changed
@@ -92,7 +99,7 @@ async fn tear_down(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     print_notice(&format!("the cluster is {}", connection.server));
     let client = connection.client;
     ensure_namespace(&client, namespace).await?;
-    let mut teardown = Teardown { client, dry_run: *dry_run, hold: None };
+    let mut teardown = Teardown { client, dry_run: *dry_run, hold: None, refused: Vec::new() };
     for kind in [
         ApiResource::erase::<MutatingWebhookConfiguration>(&()),
         ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
@@ -108,6 +115,7 @@ async fn tear_down(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     // Also after an error: another controller would wait until the Lease expires.
     let code = teardown.end().await?;
     kept?;
+    teardown.ensure_removed()?;
     Ok(code)
 }
 
@@ -174,20 +182,22 @@ impl Hold {
                  Lease {namespace}/{}",
                 lease::NAME
             ));
-            let before = first.and_then(|lease| lease.metadata.resource_version);
+            let mut before = first.and_then(|lease| lease.metadata.resource_version);
+            let mut changed = None;
             // A controller that has ended renews no more.
             while !dry_run && began.elapsed() < lease::DURATION {
                 sleep(Duration::from_secs(1)).await;
                 let now = hold.leases.get_opt(lease::NAME).await?;
                 let version =
                     now.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
-                match now.as_ref().and_then(holder) {
-                    None => {
-                        hold.running = None;
-                        break;
-                    }
-                    Some(current) => hold.running = (version != before).then_some(current),
+                if version != before {
+                    (before, changed) = (version, Some(Instant::now()));
                 }
+                hold.running = now.as_ref().and_then(holder);
+                if hold.running.is_none() {
+                    break;
+                }
+                hold.running.take_if(|_| changed.is_none_or(|at| at.elapsed() > RENEWED));
             }
         }
         if dry_run {
@@ -253,7 +263,8 @@ fn holder(lease: &Lease) -> Option<String> {
     (!holder.is_empty() && holder != HOLDER).then_some(holder)
 }
 
-/// Returns true if a Lease was not renewed in time: its holder has ended without a release.
+/// Returns true if a Lease was not renewed for long: its holder has ended without a release. `now` is the API server's
+/// time, the Lease has its holder's.
 fn is_expired(lease: &Lease, now: Timestamp) -> bool {
     let Some(LeaseSpec { renew_time: Some(renewed), lease_duration_seconds, .. }) = &lease.spec
     else {
@@ -261,7 +272,7 @@ fn is_expired(lease: &Lease, now: Timestamp) -> bool {
     };
     let duration = lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let duration = duration.map_or(lease::DURATION, Duration::from_secs);
-    renewed.0.checked_add(duration).is_ok_and(|end| end < now)
+    renewed.0.checked_add(duration + SKEW).is_ok_and(|end| end < now)
 }
 
 /// A teardown of the cluster. In a dry run it reads only.
@@ -270,6 +281,8 @@ struct Teardown {
     dry_run: bool,
     /// Held as soon as the webhooks are removed.
     hold: Option<Hold>,
+    /// The objects that the API server has refused to change or to delete, and why.
+    refused: Vec<String>,
 }
 
 impl Teardown {
@@ -303,7 +316,7 @@ impl Teardown {
             let parameters = DeleteParams::default().preconditions(preconditions);
             match api.delete(name, &parameters).await {
                 Err(error) if !has_code(&error, &[NOT_FOUND, CONFLICT]) => {
-                    return Err(error).with_context(|| format!("{name} cannot be deleted"));
+                    return self.note_refusal(what, error);
                 }
                 _ => {}
             }
@@ -341,18 +354,29 @@ impl Teardown {
             let patch = Patch::<()>::Json(json_patch::Patch(operations));
             match api.patch(&name, &PatchParams::default(), &patch).await {
                 Ok(_) => return self.report(&what),
-                Err(error) if has_code(&error, &[CONFLICT, INVALID]) => {}
+                Err(error) if has_changed(&error) => {}
                 Err(error) if has_code(&error, &[NOT_FOUND]) => return Ok(()),
-                Err(error) => {
-                    return Err(error).with_context(|| format!("{name} cannot be changed"));
-                }
+                Err(error) => return self.note_refusal(of, error),
             }
             match api.get_opt(&name).await? {
                 Some(current) => object = current,
                 None => return Ok(()),
             }
         }
-        anyhow::bail!("{name} cannot be changed: it changes again and again")
+        self.refused.push(format!("{of}: it changes again and again"));
+        Ok(())
+    }
+
+    /// Notes what the API server refuses, so that the rest is removed.
+    ///
+    /// # Errors
+    /// It is no answer of the API server.
+    fn note_refusal(&mut self, of: &str, error: kube::Error) -> anyhow::Result<()> {
+        let Some(problem) = message(&error) else {
+            return Err(error).with_context(|| of.to_owned());
+        };
+        self.refused.push(format!("{of}: {problem}"));
+        Ok(())
     }
 
     /// Removes the configurations with webhooks of stowplan, whatever their release was called.
@@ -367,6 +391,13 @@ impl Teardown {
                 self.delete(&api, &name, configuration.uid(), &what).await?;
             }
         }
+        // Otherwise pods would get gates again.
+        self.ensure_removed()
+    }
+
+    /// Fails if the API server has refused something.
+    fn ensure_removed(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(self.refused.is_empty(), "not removed: {}", self.refused.join("; "));
         Ok(())
     }
 
@@ -462,7 +493,7 @@ impl Teardown {
     }
 
     /// Removes the Lease, unless a controller still runs.
-    async fn end(mut self) -> anyhow::Result<ExitCode> {
+    async fn end(&mut self) -> anyhow::Result<ExitCode> {
         let Some(hold) = self.hold.take() else { return Ok(ExitCode::SUCCESS) };
         if let Some(controller) = hold.running {
             print_notice(&format!(

@@ -81,7 +81,10 @@ impl Following {
         reported.listed.clear();
         while let Some(event) = events.next().await {
             match event {
-                Err(watcher::Error::InitialListFailed(error)) if is_not_found(&error) => return,
+                Err(
+                    watcher::Error::InitialListFailed(error)
+                    | watcher::Error::WatchStartFailed(error),
+                ) if is_not_found(&error) => return,
                 event => cluster.take(store, event, reported, |object: &K| store.read(object)),
             }
         }

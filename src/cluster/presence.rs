@@ -126,9 +126,9 @@ impl Cluster {
     }
 }
 
-/// Returns true if this Lease was renewed recently, by comparing the holder's clock with the own clock.
-pub(crate) fn is_held(lease: &Lease) -> bool {
-    let state = Presence::default().observe(Some(lease), Instant::now(), Timestamp::now());
+/// Returns true if this Lease was renewed shortly before `now`.
+pub(crate) fn is_held(lease: &Lease, now: Timestamp) -> bool {
+    let state = Presence::default().observe(Some(lease), Instant::now(), now);
     state == ControllerState::Leads
 }
 

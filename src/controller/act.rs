@@ -11,7 +11,7 @@
 //! | 409, or 422 after a failed `test` | the object has changed since the plan | a short pause |
 //! | 403 with the cause NamespaceTerminating | the namespace of the object is being deleted | a short pause |
 //! | 403, 422, other 4xx | a person has to fix something | an event, and a long pause, during which the plan's actions for this case are carried out |
-//! | 409 to a creation, with the reason AlreadyExists | the name is taken, by an object that the watch is about to show or by one that is not stowplan's | a long pause; from the second time on as above |
+//! | 409 to a creation, with the reason AlreadyExists | the name is taken, by an object that the watch is about to show or by one that is not stowplan's | a long pause; from the second time on as above. After a creation of this process that has succeeded, or may have: a short pause |
 //! | 429 | the API server is busy | no writes before the time that it names |
 //! | 401, 5xx, no answer | **the write may have been carried out** | a pause, twice as long each time |
 //!
@@ -39,6 +39,7 @@ mod writer;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -52,6 +53,10 @@ use stowplan_core::systems::plan::{Action, Target, Write};
 use turns::Turns;
 use writer::Round;
 pub(crate) use writer::Writer;
+
+/// How long an object that this process has created counts as its own before the View shows it: longer than
+/// a watch takes to begin again after some failures.
+const OWN: Duration = Duration::from_secs(60);
 
 /// The number of writes in flight at once.
 pub(crate) const CONCURRENCY: usize = 8;
@@ -67,6 +72,9 @@ pub(crate) struct Executor {
     /// The targets of `running`.
     busy: HashSet<Target>,
     creations: Creations,
+    /// When each object was created, or may have been, that the latest plan would create again: the View does not
+    /// show it yet.
+    made: HashMap<Target, Instant>,
     paused: HashMap<Target, Pause>,
     round: Arc<Round>,
     reports: Reports,
@@ -89,6 +97,7 @@ impl Executor {
             running: JoinSet::new(),
             busy: HashSet::new(),
             creations: Creations::default(),
+            made: HashMap::new(),
             paused: HashMap::new(),
             round: Arc::new(Round::beginning_at(Instant::now())),
             reports: Reports::default(),
@@ -106,12 +115,14 @@ impl Executor {
         let all = refusals.flat_map(|of| &of.instead).chain(&actions);
         let planned: HashSet<Target> = all.map(|action| action.target.clone()).collect();
         self.paused.retain(|target, pause| now < pause.until || planned.contains(target));
+        self.made.retain(|target, at| now < *at + OWN && planned.contains(target));
         let (mut waiting, mut reports) = (Vec::new(), Vec::new());
         let mut unfinished = self.busy.iter().filter(|target| !planned.contains(target)).count();
-        let (busy, paused) = (&self.busy, &self.paused);
+        let (busy, paused, made) = (&self.busy, &self.paused, &self.made);
         self.creations.plan(&actions, |target| {
             let may_be_unseen = |pause: &Pause| {
-                now < pause.until && pause.may_have_succeeded() && planned.contains(target)
+                let may_exist = pause.may_have_succeeded() || made.contains_key(target);
+                now < pause.until && may_exist && planned.contains(target)
             };
             busy.contains(target) || paused.get(target).is_some_and(may_be_unseen)
         });
@@ -233,6 +244,11 @@ impl Executor {
         self.busy.remove(&action.target);
         let before = self.paused.get(&action.target).and_then(Pause::trouble);
         let was_refused = matches!(before, Some(Trouble::Refused | Trouble::Taken));
+        let is_creation = matches!(action.write, Write::Create(_));
+        if is_creation && matches!(outcome, Outcome::Done | Outcome::Unsure(_)) {
+            self.made.insert(action.target.clone(), Instant::now());
+        }
+        let is_own = self.made.contains_key(&action.target);
         let trouble = match &outcome {
             Outcome::Done => match action.write {
                 // The View does not show the result yet: the write must not be repeated meanwhile.
@@ -241,6 +257,7 @@ impl Executor {
             },
             Outcome::NotFound | Outcome::Kept => None,
             Outcome::Conflict => Some(Trouble::Conflict),
+            Outcome::Taken(_) if is_own => Some(Trouble::Conflict),
             Outcome::Taken(_) if !was_refused => Some(Trouble::Taken),
             Outcome::Refused(_) | Outcome::Taken(_) => Some(Trouble::Refused),
             Outcome::Unsure(_) => Some(Trouble::Unsure),
@@ -250,7 +267,7 @@ impl Executor {
         let problem = match outcome {
             Outcome::Refused(problem) => Some(problem),
             // The first time, the object may be stowplan's own, which the watch has not shown yet.
-            Outcome::Taken(problem) if was_refused => {
+            Outcome::Taken(problem) if was_refused && !is_own => {
                 Some(format!("{problem}, and the existing object is not stowplan's"))
             }
             _ => None,

@@ -42,6 +42,7 @@ use tracing::{info, warn};
 use super::problem;
 use crate::telemetry::{Metrics, shown};
 use election::{Election, Step};
+use stowplan_core::kubernetes::is_missing_right;
 
 /// The name of the Lease object.
 pub(crate) const NAME: &str = "stowplan-controller";
@@ -207,8 +208,10 @@ async fn release(api: &Api<Lease>, election: &mut Election) -> kube::Result<bool
     }
 }
 
-const LEASE_TROUBLE: &str =
-    "the lease cannot be read or written (the Role of the controller needs get, create, update)";
+const LEASE_TROUBLE: &str = "the lease cannot be read or written";
+
+/// The remedy for a missing right.
+const RIGHTS: &str = "the Role of the controller needs get, create and update of leases";
 
 /// One round: reads the lease if needed, and takes or renews it if allowed.
 ///
@@ -264,6 +267,9 @@ async fn conflicts(
 async fn request<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
     match timeout(REQUEST, request).await {
         Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if is_missing_right(&status.message) => {
+            Err(format!("{} ({}): {RIGHTS}", status.message, status.code))
+        }
         Ok(Err(error)) => Err(problem(&error)),
         Err(_) => Err(format!("no answer within {} s", REQUEST.as_secs())),
     }

@@ -6,7 +6,9 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 
-use crate::world::{CHART, NAMESPACE, has, kubeconfig_as, object, pod, run, same, workload_of};
+use crate::world::{
+    CHART, NAMESPACE, Output, has, kubeconfig_as, object, pod, run, same, settled, workload_of,
+};
 
 /// Base64 of a PEM frame without a certificate in it: no certificate is to be trusted here.
 const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkxTMHQKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
@@ -42,9 +44,37 @@ impl World {
     }
 
     async fn teardown(&self, kubeconfig: &Path) -> Result<String> {
+        self.try_teardown(kubeconfig).await?.succeeded()
+    }
+
+    async fn try_teardown(&self, kubeconfig: &Path) -> Result<Output> {
         let mut command = self.plane.program(env!("CARGO_BIN_EXE_stowplan"));
         command.env("KUBECONFIG", kubeconfig);
-        run(command, &["teardown", "--namespace", NAMESPACE], "").await?.succeeded()
+        run(command, &["teardown", "--namespace", NAMESPACE], "").await
+    }
+
+    /// Has the API server refuse all changes of nodes.
+    async fn freeze_nodes(&self) -> Result<()> {
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]});
+        let policy = json!({
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "false", "message": "nodes are frozen"}],
+        });
+        let version = "admissionregistration.k8s.io/v1";
+        self.create("default", &object(version, "ValidatingAdmissionPolicy", "freeze", &policy))
+            .await?;
+        let binding = json!({"policyName": "freeze", "validationActions": ["Deny"]});
+        self.create(
+            "default",
+            &object(version, "ValidatingAdmissionPolicyBinding", "freeze", &binding),
+        )
+        .await?;
+        let is_frozen = async || {
+            let label = ["label", "node", "node-1", "frozen=yes", "--dry-run=server"];
+            Ok(run(self.plane.kubectl(), &label, "").await?.err)
+        };
+        settled("nodes to be frozen", is_frozen, |err| err.contains("nodes are frozen")).await?;
+        Ok(())
     }
 
     /// Lists what a teardown would remove, in the cluster that `--kubeconfig` names.
@@ -185,6 +215,24 @@ async fn removed(world: &World) -> Result<()> {
     let report = world.teardown(world.plane.kubeconfig()).await?;
     world.kubectl(&format!("delete secret stowplan-tls -n {NAMESPACE}")).await?;
     ensure!(!report.contains("removed S") && !report.contains("Node"), "{report}");
+    world.forget().await?;
+
+    // What the API server refuses is told, and the rest is removed.
+    world.leave_traces().await?;
+    world.freeze_nodes().await?;
+    let refused = world.try_teardown(world.plane.kubeconfig()).await?;
+    has(&refused.out, &["removed the scheduling gate of Pod default/gated", "removed Lease "])?;
+    refused
+        .refused_with(&["not removed: labels and taints of Node node-1: ", "nodes are frozen"])?;
+    for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+        world.kubectl(&format!("delete {kind} freeze")).await?;
+    }
+    let is_removed = async || {
+        let again = world.try_teardown(world.plane.kubeconfig()).await?;
+        Ok((again.success, again.err))
+    };
+    settled("the rest to be removed", is_removed, |(success, _)| *success).await?;
+    world.is_clean().await?;
     world.forget().await?;
 
     // As the hook: pods do not run here, so its rights are given to this process.

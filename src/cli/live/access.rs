@@ -1,5 +1,6 @@
 //! The cluster that is used: the arguments, and the connection.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, ensure};
@@ -46,8 +47,11 @@ impl Access {
                 Config::from_custom_kubeconfig(file, &options).await
             }
             None => match Config::from_kubeconfig(&options).await {
-                // In a pod there is no kubeconfig.
-                Err(error) if self.context.is_none() => Config::incluster().map_err(|_| error),
+                // In a pod there is no kubeconfig. One that is named or broken is not passed over: the pod's
+                // cluster may be another one.
+                Err(error) if self.context.is_none() && is_absent(&error) => {
+                    Config::incluster().map_err(|_| error)
+                }
                 read => read,
             },
         };
@@ -61,6 +65,16 @@ impl Access {
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = Client::try_from(config).context("the kubeconfig's context is not usable")?;
         Ok(Connection { client, server, namespace })
+    }
+}
+
+/// Returns true if no kubeconfig is named, and there is none at the usual place.
+fn is_absent(error: &KubeconfigError) -> bool {
+    let is_named = std::env::var_os("KUBECONFIG").is_some_and(|paths| !paths.is_empty());
+    match error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(error, _) => !is_named && error.kind() == ErrorKind::NotFound,
+        _ => false,
     }
 }
 

@@ -467,6 +467,35 @@ async fn a_taken_name_is_an_event_and_is_retried_with_growing_pauses() {
     assert!(note.contains("is not stowplan's"), "{note}");
 }
 
+/// The watch may be late by more than two refusals, when it begins again after failures.
+#[tokio::test(start_paused = true)]
+async fn the_name_of_an_own_creation_is_not_taken() {
+    let mut posts = 0;
+    let mut bench = bench(move |call| match call.method.as_str() {
+        "POST" => {
+            posts += 1;
+            if posts == 1 {
+                Reply::json(201, &json!({}))
+            } else {
+                Reply::status(409, "AlreadyExists")
+            }
+        }
+        _ => written("n1"),
+    });
+    let creation = || vec![awaited_creation(&[label("n1", "y")])];
+    bench.plan_for(SECOND * 30, creation).await;
+    assert!(
+        bench.api.notes().iter().all(|note| !note.contains("not stowplan's")),
+        "{:?}",
+        bench.api.notes()
+    );
+    assert_eq!(bench.sent("PATCH").len(), 0, "nothing is done in its place");
+    assert!((3..=30).contains(&bench.sent("POST").len()), "{:?}", bench.api.writes());
+    // It was deleted before the View showed it, and the name is that of another object by now.
+    bench.plan_for(SECOND * 60, creation).await;
+    assert!(bench.api.notes().iter().any(|note| note.contains("not stowplan's")));
+}
+
 /// After the first AlreadyExists the object may be stowplan's own; after a lost answer, too.
 #[tokio::test(start_paused = true)]
 async fn actions_are_carried_out_instead_of_a_creation_that_is_refused_for_certain() {

@@ -19,12 +19,22 @@ fn a_cluster_without_nodes_shows_what_waits() {
 fn input_that_is_no_cluster_ends_with_2() {
     let folder =
         Folder::new(&[("empty.yaml", ""), ("bad.yaml", "apiVersion: v1\nkind: Pod\nspec: 5\n")]);
-    for words in ["map --cluster nowhere.yaml", "map --cluster bad.yaml", "map --cluster -"] {
+    for words in [
+        "map --cluster nowhere.yaml",
+        "map --cluster bad.yaml",
+        "map --cluster -",
+        "map --cluster empty.yaml",
+        "check --cluster empty.yaml -n streams",
+        "check --cluster - --policy - -n streams",
+        "plan -f - --policy -",
+    ] {
         let output = folder.run(words, "kind: [");
         assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{words}: {output:?}");
         assert!(output.stderr.starts_with("stowplan: "), "{words}: {output:?}");
     }
-    folder.run("map --cluster empty.yaml", "").shows(0, &["\n0 nodes, 0 groups, nothing waits"]);
+    let empty = folder.run("check --cluster - -A", "");
+    assert_eq!(empty.code, 2, "kubectl has failed: {empty:?}");
+    assert_eq!(empty.stderr, "stowplan: no Kubernetes object in standard input\n");
 }
 
 #[test]

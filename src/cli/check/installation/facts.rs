@@ -35,6 +35,8 @@ pub(super) enum Unread {
     Unanswered(String),
     /// Where it would be is not known.
     Nowhere,
+    /// The webhook configurations of the installation would name it, and are missing or incomplete.
+    Unnamed,
 }
 
 impl fmt::Display for Unread {
@@ -44,6 +46,7 @@ impl fmt::Display for Unread {
             Self::Denied(answer) => write!(formatter, "{answer} ({OTHER_DENIAL})"),
             Self::Failed(problem) | Self::Unanswered(problem) => formatter.write_str(problem),
             Self::Nowhere => formatter.write_str("where stowplan is installed is not known"),
+            Self::Unnamed => formatter.write_str("no webhook configuration of stowplan names it"),
         }
     }
 }
@@ -63,6 +66,9 @@ impl Unread {
                  else look at the network between API server and pods, and at their logs"
             }
             Self::Nowhere => "name the namespace: --installed-in",
+            Self::Unnamed => {
+                "`helm upgrade` with the same values writes the webhook configurations again"
+            }
         }
     }
 }

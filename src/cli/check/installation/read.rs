@@ -26,7 +26,7 @@ use super::rights::{self, Right};
 use super::trial::Trial;
 use crate::cli::live::policy::{ANNOTATION, WEBHOOKS};
 use crate::cli::requests::{self, FORBIDDEN, has_code, lacks_right, list_pages};
-use crate::cluster::Presence;
+use crate::cluster::{Presence, time_of_server};
 use crate::controller::lease;
 use stowplan_core::kubernetes::is_missing_right;
 use stowplan_core::systems::policy::Policy;
@@ -78,27 +78,42 @@ pub(super) async fn read(client: &Client, options: &Options<'_>) -> anyhow::Resu
              listed: name its namespace (--installed-in)"
         );
     }
-    let mut named = mutating.iter().flatten().filter_map(|of| of.metadata.annotations.as_ref());
+    let own = mutating.iter().chain(&validating).flatten();
+    let mut named = own.filter_map(|of| of.metadata.annotations.as_ref());
     let policy_name = named.find_map(|of| of.get(ANNOTATION)).cloned();
     let policy = policy_name.as_deref().and_then(|of| of.split_once('/'));
     let right = format!("get configmaps {}", policy.unwrap_or_default().1);
     let slices = called.map(|(_, name)| format!("{OF_SERVICE}={name}")).unwrap_or_default();
     let of_service = called.map(|(namespace, _)| namespace);
     let lease = "get leases.coordination.k8s.io";
-    let now = Timestamp::now();
+    let unread = mutating.as_ref().err().or_else(|| validating.as_ref().err()).cloned();
+    let unnamed = unread.unwrap_or(match namespace {
+        Some(_) => Unread::Unnamed,
+        None => Unread::Nowhere,
+    });
+    // The clock of this machine may be minutes away from those of the cluster.
+    let now = time_of_server(client).await.unwrap_or_else(Timestamp::now);
     let mut facts = Facts {
         now,
         version: env!("CARGO_PKG_VERSION"),
-        service: reader.get("get services", called).await,
-        slices: reader.list("list endpointslices.discovery.k8s.io", of_service, &slices).await,
+        service: reader.get("get services", called.ok_or_else(|| unnamed.clone())).await,
+        slices: match called {
+            Some(_) => {
+                reader.list("list endpointslices.discovery.k8s.io", of_service, &slices).await
+            }
+            None => Err(unnamed.clone()),
+        },
         deployments: reader.list("list deployments.apps", namespace, COMPONENTS).await,
         replicas: reader.read_replicas(namespace).await,
         secret: Err(Unread::Nowhere),
-        policy: reader.get(&right, policy).await,
-        lease: reader.get(lease, namespace.map(|of| (of, lease::NAME))).await.map(|lease| {
-            let state = Presence::default().observe(lease.as_ref(), Instant::now(), now);
-            (state, lease)
-        }),
+        policy: reader.get(&right, policy.ok_or(unnamed)).await,
+        lease: reader
+            .get(lease, namespace.map(|of| (of, lease::NAME)).ok_or(Unread::Nowhere))
+            .await
+            .map(|lease| {
+                let state = Presence::default().observe(lease.as_ref(), Instant::now(), now);
+                (state, lease)
+            }),
         rights: BTreeMap::new(),
         definitions: reader.read_definitions().await,
         settings: reader.read_settings().await,
@@ -157,14 +172,14 @@ impl Reader<'_> {
     }
 
     /// Reads an object of a namespace.
-    async fn get<K>(&self, right: &str, object: Option<(&str, &str)>) -> Read<Option<K>>
+    async fn get<K>(&self, right: &str, object: Read<(&str, &str)>) -> Read<Option<K>>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone
             + Debug
             + DeserializeOwned,
     {
-        let (namespace, name) = object.ok_or(Unread::Nowhere)?;
+        let (namespace, name) = object?;
         let api = Api::<K>::namespaced(self.client.clone(), namespace);
         self.request(right, api.get_opt(name)).await
     }
@@ -245,7 +260,8 @@ impl Reader<'_> {
             named.or_else(|| volume.and_then(|of| of.secret.as_ref()?.secret_name.as_deref()))
         });
         let right = format!("get secrets {}", name.unwrap_or_default());
-        let secret: Option<Secret> = self.get(&right, facts.namespace.as_deref().zip(name)).await?;
+        let secret: Option<Secret> =
+            self.get(&right, facts.namespace.as_deref().zip(name).ok_or(Unread::Nowhere)).await?;
         let chain = secret.and_then(|secret| secret.data?.remove("tls.crt"));
         Ok(chain.map(|chain| chain.0).unwrap_or_default())
     }
@@ -272,7 +288,7 @@ impl Reader<'_> {
         for Diagnostics { system, installation, .. } in DIAGNOSTICS {
             let Some((namespace, name)) = installation.settings else { continue };
             let right = format!("get configmaps {name} in {namespace}");
-            let map: Read<Option<ConfigMap>> = self.get(&right, Some((namespace, name))).await;
+            let map: Read<Option<ConfigMap>> = self.get(&right, Ok((namespace, name))).await;
             let data = map.map(|map| map.map(|map| map.data.unwrap_or_default()));
             settings.insert(system.name, data);
         }
