@@ -33,7 +33,7 @@ mod up;
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo demo                                all scenarios in a minute
+  cargo demo                                all scenarios in half a minute
   cargo testbed up                          a control plane with stowplan, until Ctrl-C
   cargo testbed up --tekton                 the same, where PipelineRuns get pods and volumes
   cargo testbed up --detach --dir /tmp/bed  in the background
