@@ -7,6 +7,8 @@
     reason = "helpers of tests fail as tests do; clippy.toml frees only the tests"
 )]
 
+#[path = "../common/histories.rs"]
+mod histories;
 mod metrics;
 #[path = "../common/planned_cases.rs"]
 mod planned_cases;
@@ -26,6 +28,7 @@ mod cli;
 mod dependencies;
 mod documents;
 mod fixtures;
+mod group_histories;
 mod one_node;
 mod pause;
 mod properties;

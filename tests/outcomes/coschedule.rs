@@ -9,6 +9,8 @@ pub(crate) mod pipeline;
 
 /// The author's own affinity, tolerations and node selectors.
 pub(crate) mod constraints;
+/// Random histories of groups, beside the simulation.
+pub(crate) mod histories;
 /// Runs that share no node with other runs.
 pub(crate) mod isolation;
 /// Many runs at once, and restarts of stowplan meanwhile.
@@ -42,6 +44,7 @@ use testbed::volumes::Volumes;
 
 /// The longest come first.
 pub(crate) const CASES: &[Case] = cases! { coschedule,
+    histories: groups_become_what_the_simulation_says;
     troubles:
         a_quota_forbids_the_placeholder, a_placeholder_is_orphaned,
         a_statefulset_is_admitted_later, a_quota_forbids_the_statefulset,

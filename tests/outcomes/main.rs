@@ -14,6 +14,8 @@
 #[path = "../common/crowd.rs"]
 mod crowd;
 mod harness;
+#[path = "../common/histories.rs"]
+mod histories;
 #[path = "../common/planned_cases.rs"]
 mod planned_cases;
 #[path = "../common/scheduling.rs"]

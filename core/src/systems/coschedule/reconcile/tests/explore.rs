@@ -1,4 +1,4 @@
-//! Every order of events of a small cluster: a group of two pods on two nodes, and one fault.
+//! Every order of events of a small cluster: a group of two pods on two nodes, and one or two faults.
 //!
 //! From a state every event that is possible is applied to a copy of it, until no new state is found. Two states
 //! are the same if they differ only in UIDs, versions and the time. A path ends where nothing is possible any
@@ -27,7 +27,6 @@ use crate::view::Scope;
 /// A fault that happens once at most, at any moment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Fault {
-    None,
     /// The controller ends between two writes, and another one takes over.
     Crash,
     /// A node and its pods are lost at once.
@@ -44,8 +43,7 @@ enum Fault {
     Late,
 }
 
-const FAULTS: [Fault; 8] = [
-    Fault::None,
+const FAULTS: [Fault; 7] = [
     Fault::Crash,
     Fault::LoseNode,
     Fault::DropPlaceholder,
@@ -64,21 +62,21 @@ enum Step {
     Create(&'static str),
     /// The time advances to the next plan that the controller has asked for.
     Pass,
-    Fault(usize),
+    /// One of the faults that are due happens, to the object of this number.
+    Fault(Fault, usize),
 }
 
 const MEMBERS: [&str; 2] = ["m0", "m1"];
 
-/// A simulation, and what is left of its fault.
+/// A simulation, and the faults that have not happened yet.
 #[derive(Clone)]
 struct World {
     simulation: Simulation,
-    fault: Fault,
-    is_due: bool,
+    due: Vec<Fault>,
 }
 
 impl World {
-    fn new(fault: Fault) -> Self {
+    fn new(faults: &[Fault]) -> Self {
         let mut policy = Policy::default();
         policy.coschedule.placeholder.image = "stowplan:1".to_owned();
         let mut simulation = Simulation::new(policy, "2026-01-01T00:00:00Z".parse().unwrap());
@@ -88,7 +86,7 @@ impl World {
             simulation.store.create(node(name, &shape)).unwrap();
         }
         simulation.catch_up(CONTROLLER);
-        Self { simulation, fault, is_due: fault != Fault::None }
+        Self { simulation, due: faults.to_vec() }
     }
 
     /// The name of the placeholder's StatefulSet.
@@ -109,7 +107,7 @@ impl World {
         steps.extend(missing.map(Step::Create));
         let mut deliveries = self.simulation.possible(&[Part::Watches]).peekable();
         let is_stale = self.simulation.is_stale || deliveries.peek().is_some();
-        if self.fault == Fault::Late && self.is_due {
+        if self.due.contains(&Fault::Late) {
             steps.extend(deliveries.map(Step::Cluster));
             steps.extend(self.simulation.is_stale.then_some(Step::Cluster(Event::Plan)));
         } else if is_stale {
@@ -118,24 +116,24 @@ impl World {
         if steps.is_empty() && self.simulation.recheck_at.is_some() {
             steps.push(Step::Pass);
         }
-        if self.is_due {
-            let count = match self.fault {
-                Fault::None => 0,
-                Fault::Late | Fault::Crash => 1,
-                Fault::DropPlaceholder | Fault::HoldPlaceholder => {
-                    let is_there = |pod: &Value| {
-                        self.fault == Fault::DropPlaceholder || pod["spec"]["nodeName"].is_null()
-                    };
-                    usize::from(
-                        self.simulation.find("Pod", &Self::placeholder()).is_some_and(is_there),
-                    )
-                }
-                Fault::DropSet => usize::from(self.simulation.has("StatefulSet", &Self::set())),
-                Fault::LoseNode | Fault::DropMember => 2,
-            };
-            steps.extend((0..count).map(Step::Fault));
+        for fault in &self.due {
+            steps.extend((0..self.targets(*fault)).map(|which| Step::Fault(*fault, which)));
         }
         steps
+    }
+
+    /// Returns the number of objects to which a fault may happen now.
+    fn targets(&self, fault: Fault) -> usize {
+        let placeholder = self.simulation.find("Pod", &Self::placeholder());
+        usize::from(match fault {
+            Fault::Late | Fault::Crash => true,
+            Fault::DropPlaceholder => placeholder.is_some(),
+            Fault::HoldPlaceholder => {
+                placeholder.is_some_and(|of| of["spec"]["nodeName"].is_null())
+            }
+            Fault::DropSet => self.simulation.has("StatefulSet", &Self::set()),
+            Fault::LoseNode | Fault::DropMember => return 2,
+        })
     }
 
     fn apply(&mut self, step: &Step) {
@@ -157,14 +155,14 @@ impl World {
                 self.simulation.store.now = at;
                 self.simulation.is_stale = true;
             }
-            Step::Fault(which) => self.fail(*which),
+            Step::Fault(fault, which) => self.fail(*fault, *which),
         }
     }
 
-    fn fail(&mut self, which: usize) {
-        self.is_due = false;
-        match self.fault {
-            Fault::None => {}
+    fn fail(&mut self, fault: Fault, which: usize) {
+        let at = self.due.iter().position(|of| *of == fault).expect("a fault that is due");
+        self.due.remove(at);
+        match fault {
             Fault::Late => self.simulation.catch_up(CONTROLLER),
             Fault::Crash => {
                 self.simulation.actions.clear();
@@ -270,7 +268,7 @@ impl World {
         attempts.sort_by_key(Value::to_string);
         let until =
             simulation.recheck_at.map(|at| at.duration_since(simulation.store.now).as_secs());
-        add(&json!([attempts, until, simulation.is_stale, self.is_due]));
+        add(&json!([attempts, until, simulation.is_stale, format!("{:?}", self.due)]));
         Sha256::digest(text).into()
     }
 }
@@ -333,13 +331,13 @@ impl Search {
     fn visit(&mut self, world: &World, key: [u8; 32]) {
         let steps = world.steps();
         self.longest = self.longest.max(self.path.len());
-        if steps.iter().all(|step| matches!(step, Step::Fault(_))) {
+        if steps.iter().all(|step| matches!(step, Step::Fault(..))) {
             self.ends += 1;
             world.check_rest();
         }
         for step in steps {
             self.steps += 1;
-            self.faults += usize::from(matches!(step, Step::Fault(_)));
+            self.faults += usize::from(matches!(step, Step::Fault(..)));
             self.path.push((key, format!("{step:?}")));
             let mut next = world.clone();
             next.simulation.writes.clear();
@@ -371,29 +369,34 @@ impl Drop for Search {
     }
 }
 
-fn explore(fault: Fault) {
-    let world = World::new(fault);
+fn explore(faults: &[Fault]) {
+    let world = World::new(faults);
     let mut search = Search::default();
     let key = world.key();
     search.visit(&world, key);
-    let Search { done, steps, ends, longest, faults, .. } = &search;
+    let Search { done, steps, ends, longest, faults: happened, .. } = &search;
     println!(
-        "{fault:?}: {} states, {steps} steps, {ends} ends, the longest path {longest}",
+        "{faults:?}: {} states, {steps} steps, {ends} ends, the longest path {longest}",
         done.len()
     );
     assert!(done.len() > 100 && *ends > 0, "nothing was explored");
-    assert_eq!(*faults > 0, fault != Fault::None);
+    assert_eq!(*happened > 0, !faults.is_empty());
 }
 
-/// The faults that the suite explores, in about a minute. `STOWPLAN_EXPLORE` names others, such as `LoseNode`.
-const IN_THE_SUITE: &str = "None,HoldPlaceholder,Crash";
+/// The faults that the suite explores, in about a minute. `STOWPLAN_EXPLORE` names others, such as `LoseNode`, or two
+/// that both happen, as in `Crash+DropMember`.
+const IN_THE_SUITE: &str = ",HoldPlaceholder,Crash";
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test may be asked for more")]
 fn a_group_comes_to_rest_on_one_node_in_every_order_of_events() {
     let wanted = std::env::var("STOWPLAN_EXPLORE").unwrap_or_else(|_| IN_THE_SUITE.to_owned());
-    for name in wanted.split(',') {
-        let fault = FAULTS.into_iter().find(|fault| format!("{fault:?}") == name);
-        explore(fault.unwrap_or_else(|| panic!("STOWPLAN_EXPLORE: no {name}, but {FAULTS:?}")));
+    for scope in wanted.split(',') {
+        let fault = |name: &str| {
+            let known = FAULTS.into_iter().find(|fault| format!("{fault:?}") == name);
+            known.unwrap_or_else(|| panic!("STOWPLAN_EXPLORE: no {name}, but {FAULTS:?}"))
+        };
+        let names = scope.split('+').filter(|name| !name.is_empty());
+        explore(&names.map(fault).collect::<Vec<_>>());
     }
 }

@@ -1,0 +1,150 @@
+//! Runs of the tests with one change in force.
+
+use std::fmt;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::build::{Build, VARIABLE};
+use crate::sites::Site;
+
+/// Tests that say nothing about decisions, and those that need a cluster or much time.
+const LEFT_OUT: [&str; 8] = [
+    "tests::explore",
+    "documents::",
+    "releases::",
+    "readme::",
+    "dependencies::",
+    "purity::",
+    "webhook::",
+    "chart::",
+];
+
+/// How much longer than without a change the tests may take.
+const PATIENCE: u32 = 4;
+
+/// The result of the tests with a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// This test failed.
+    Noticed(String),
+    /// The tests did not end in time.
+    NeverEnded,
+    Survived,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Noticed(test) => write!(f, "noticed by {test}"),
+            Self::NeverEnded => f.write_str("noticed: the tests do not end"),
+            Self::Survived => f.write_str("NOT NOTICED"),
+        }
+    }
+}
+
+/// The tests, and how long each of them takes without a change.
+pub(crate) struct Tests<'b> {
+    build: &'b Build,
+    longest: Duration,
+}
+
+impl<'b> Tests<'b> {
+    /// Runs all tests without a change; they must succeed.
+    pub(crate) fn new(build: &'b Build) -> Result<Self> {
+        let begun = Instant::now();
+        let mut tests = Self { build, longest: Duration::from_secs(3_600) };
+        for program in [&build.unit, &build.offline] {
+            let outcome = tests.watch(tests.command(program, None))?;
+            ensure!(outcome == Outcome::Survived, "without a change: {outcome}");
+        }
+        tests.longest = begun.elapsed() * PATIENCE;
+        eprintln!("without a change the tests take {} s", begun.elapsed().as_secs());
+        Ok(tests)
+    }
+
+    /// Runs the tests of the changed file's room, then all, until one fails.
+    pub(crate) fn run(&self, number: usize, site: &Site) -> Result<Outcome> {
+        let mut of_room = self.command(&self.build.unit, Some(number));
+        of_room.arg(site.room().replace('/', "::"));
+        let others = [&self.build.unit, &self.build.offline];
+        let others = others.map(|program| self.command(program, Some(number)));
+        for command in [of_room].into_iter().chain(others) {
+            let outcome = self.watch(command)?;
+            if outcome != Outcome::Survived {
+                return Ok(outcome);
+            }
+        }
+        Ok(Outcome::Survived)
+    }
+
+    /// Runs the tests with one change, and shows what they print.
+    pub(crate) fn show(&self, number: usize, site: &Site) -> Result<Outcome> {
+        for program in [&self.build.unit, &self.build.offline] {
+            let status = self.command(program, Some(number)).stdout(Stdio::inherit()).status()?;
+            eprintln!("{}: {status}", program.display());
+        }
+        self.run(number, site)
+    }
+
+    fn command(&self, program: &Path, number: Option<usize>) -> Command {
+        let folder = if program == self.build.unit { "core" } else { "" };
+        let folder = self.build.copy.join(folder);
+        let mut command = Command::new(program);
+        command.current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
+        command.args(LEFT_OUT.iter().flat_map(|name| ["--skip", name]));
+        command.env("RUST_TEST_THREADS", "2");
+        // The first failure is enough, and the next change meets the same tests.
+        command.env("PROPTEST_MAX_SHRINK_ITERS", "0");
+        command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true");
+        command.env("INSTA_UPDATE", "no").stdout(Stdio::piped()).stderr(Stdio::null());
+        match number {
+            Some(number) => command.env(VARIABLE, number.to_string()),
+            None => command.env_remove(VARIABLE),
+        };
+        command
+    }
+
+    /// Runs a test program until its first failure.
+    fn watch(&self, mut command: Command) -> Result<Outcome> {
+        let mut child = command.process_group(0).spawn().context("a test program")?;
+        let output = child.stdout.take().context("it has an output")?;
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let end = Instant::now() + self.longest;
+        let (mut outcome, mut is_over) = (None, false);
+        while outcome.is_none() && !is_over {
+            match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    outcome = line
+                        .strip_prefix("test ")
+                        .and_then(|line| line.strip_suffix(" ... FAILED"))
+                        .map(|test| Outcome::Noticed(test.to_owned()));
+                }
+                Err(RecvTimeoutError::Timeout) => outcome = Some(Outcome::NeverEnded),
+                Err(RecvTimeoutError::Disconnected) => is_over = true,
+            }
+        }
+        if outcome.is_some() {
+            let group = Pid::from_child(&child);
+            kill_process_group(group, Signal::KILL).context("a test program")?;
+        }
+        let status = child.wait()?;
+        let ended = match status.success() {
+            true => Outcome::Survived,
+            false => Outcome::Noticed(format!("the whole program: {status}")),
+        };
+        Ok(outcome.unwrap_or(ended))
+    }
+}
