@@ -297,7 +297,11 @@ impl Model {
         let end = self.simulation.store.now + SignedDuration::from_secs(seconds);
         let mut events = Vec::new();
         let outcome = self.simulation.run(ALL, end, |simulation, possible| {
-            let event = Pace::All.choose(simulation, possible)?;
+            let first = Pace::All.choose(simulation, possible)?;
+            let event = match first {
+                Event::Bind(..) => first_bound(simulation, first, possible),
+                other => other,
+            };
             events.push((simulation.store.now, describe(simulation, &event)));
             Some(event)
         });
@@ -345,6 +349,21 @@ impl Model {
         let seconds = at.duration_since(self.begun).as_secs();
         let _ = writeln!(self.line, "{seconds:>6} s  {text}");
     }
+}
+
+/// Returns the event of binding the oldest of the pods that can be bound now, as kube-scheduler takes those of equal
+/// priority.
+fn first_bound(
+    simulation: &Simulation,
+    first: Event,
+    others: &mut dyn Iterator<Item = Event>,
+) -> Event {
+    let created = |event: &Event| {
+        let Event::Bind(pod, _) = event else { return None };
+        Some(simulation.store.get(pod)?["metadata"]["creationTimestamp"].as_str()?.to_owned())
+    };
+    let bound = others.take_while(|event| matches!(event, Event::Bind(..)));
+    std::iter::once(first).chain(bound).min_by_key(created).expect("at least one")
 }
 
 /// A pod of others on a node.

@@ -101,7 +101,8 @@ impl<'b> Tests<'b> {
         command.current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
         command.args(LEFT_OUT.iter().flat_map(|name| ["--skip", name]));
         command.env("RUST_TEST_THREADS", "2");
-        // The first failure is enough, and the next change meets the same tests.
+        // Random tests are most of the time. The first failure is enough, and the next change meets the same tests.
+        command.env("PROPTEST_CASES", "32");
         command.env("PROPTEST_MAX_SHRINK_ITERS", "0");
         command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true");
         command.env("INSTA_UPDATE", "no").stdout(Stdio::piped()).stderr(Stdio::null());

@@ -223,12 +223,13 @@ impl<'v> Sharing<'v> {
             used.filter(|_| required.is_none_or(|node| nodes.contains_key(node)))
         else {
             // The scheduler tries it again by itself if it lacks anything else than a pod beside it. One that requires
-            // a node is tried once more: its room may be free only now.
+            // a node is tried once more before it is created again: its room may be free only now.
+            let is_replaceable = required.is_some() && mounted.can_be_recreated;
             let woken = waiting.woken.and_then(|woken| Timestamp::from_second(woken).ok());
-            let tried = woken.filter(|woken| *woken >= since && required.is_some());
+            let tried = woken.filter(|woken| *woken >= since && is_replaceable);
             let due = match tried {
                 Some(woken) => woken.checked_add(PATIENCE).ok().filter(|due| *due > now),
-                None if required.is_some() || unschedulable.message.contains(NOT_BESIDE) => {
+                None if is_replaceable || unschedulable.message.contains(NOT_BESIDE) => {
                     wake::due(since, waiting.woken, PATIENCE)
                 }
                 None => None,
