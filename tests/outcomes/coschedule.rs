@@ -72,7 +72,7 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
     isolation:
         isolated_runs_that_share_a_claim_take_turns, a_run_waits_while_isolated_ones_hold_all_nodes;
     native:
-        any_pods_can_be_a_group, the_example_of_the_first_page_shares_a_node,
+        any_pods_can_be_a_group, the_pods_of_a_leader_worker_set, the_example_of_the_first_page_shares_a_node,
         a_native_group_on_one_volume, pod_security_lets_placeholders_in,
         a_group_with_a_disruption_budget_is_drained, a_placeholder_that_others_gate_is_left_alone;
 };

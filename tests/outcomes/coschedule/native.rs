@@ -99,6 +99,32 @@ pub(crate) async fn the_example_of_the_first_page_shares_a_node(world: Arc<World
     space.nothing_is_left().await
 }
 
+/// As the controller of LeaderWorkerSet 0.8 makes them: a StatefulSet of leaders, and for the pod of each leader a
+/// StatefulSet of workers, which that pod owns.
+pub(crate) async fn the_pods_of_a_leader_worker_set(world: Arc<World>) -> Result<()> {
+    let space = world.namespace("lws").await?;
+    let of_set = |name: &str, replicas: usize, label: &str| {
+        let mut template = pod("", "serve", &[]);
+        template["metadata"]["labels"][format!("leaderworkerset.sigs.k8s.io/{label}")] = json!("0");
+        workload_of("StatefulSet", name, replicas, &template)
+    };
+    space.created(&of_set("serve", 1, "worker-index")).await?;
+    let leader: Pod = space.found("serve-0").await?;
+    let mut workers = of_set("serve-0", 2, "group-index");
+    workers["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1", "kind": "Pod", "name": "serve-0", "uid": leader.metadata.uid,
+        "controller": true, "blockOwnerDeletion": true,
+    }]);
+    workers["spec"]["ordinals"] = json!({"start": 1});
+    workers["spec"]["podManagementPolicy"] = json!("Parallel");
+    space.created(&workers).await?;
+    one_of(space.nodes_of_all("app=serve", 3).await?)?;
+    let names: Vec<_> = space.living("app=serve").await?.iter().map(|pod| pod.name_any()).collect();
+    same(&names, &["serve-0", "serve-0-1", "serve-0-2"].map(str::to_owned).to_vec())?;
+    space.kubectl("delete statefulset serve").await?;
+    space.nothing_is_left().await
+}
+
 pub(crate) async fn a_native_group_on_one_volume(world: Arc<World>) -> Result<()> {
     let space = world.namespace("native-volume").await?;
     for name in ["one", "other"] {
