@@ -8,11 +8,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::wait::{Seen, until};
 
 /// Far above what the API server takes, for machines that do something else as well.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How long a request for a kind may take. While the API server begins to serve a kind, it may keep a request until its
+/// own limit of a minute, and close the connection then.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// The resource of a kind whose plural is regular.
 pub(crate) fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
@@ -24,7 +29,7 @@ pub(crate) fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
 /// the first of `versions`.
 ///
 /// # Errors
-/// If a definition is refused, or is not served within a minute.
+/// If a definition is refused, or is not served within two minutes.
 pub(crate) async fn define(
     client: &Client,
     group: &str,
@@ -42,8 +47,11 @@ pub(crate) async fn define(
         for kind in kinds {
             let resource = resource(group, versions[0], kind);
             let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            if let Err(error) = objects.list(&ListParams::default().limit(1)).await {
-                return Ok(Seen::NotYet(format!("{kind}: {error}")));
+            let one = ListParams::default().limit(1);
+            match timeout(ANSWER, objects.list(&one)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Ok(Seen::NotYet(format!("{kind}: {error}"))),
+                Err(_) => return Ok(Seen::NotYet(format!("{kind}: no answer in {ANSWER:?}"))),
             }
         }
         Ok(Seen::Done(()))
