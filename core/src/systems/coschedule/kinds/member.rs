@@ -183,7 +183,7 @@ fn nominated_node(pod: &core::Pod) -> Option<&str> {
 }
 
 /// Returns true if the controller of a pod starts it again whenever it has ended.
-fn runs_for_ever(metadata: &ObjectMeta) -> bool {
+pub(super) fn runs_for_ever(metadata: &ObjectMeta) -> bool {
     controller(metadata).is_some_and(|owner| is_created_again(metadata) && owner.kind != "Job")
 }
 

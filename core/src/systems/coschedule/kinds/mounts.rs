@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, PodAffinityTerm, Toleration};
 
+use super::member::runs_for_ever;
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
-    self, AboveNodeTerms, affinity, controller, gates, is_created_again, kept_texts, label,
-    node_name, required_node_terms, required_pod_terms, workload,
+    self, AboveNodeTerms, affinity, controller, gates, kept_texts, label, node_name,
+    required_node_terms, required_pod_terms, workload,
 };
 use crate::systems::coschedule::keys::{CLAIMS_GATE, ONE_NODE_CLAIMS, WAITED, of_claim};
 use crate::systems::exclusion::{IGNORE, is_opted_out};
@@ -186,8 +187,7 @@ impl TableRow for Mounted {
             ignored: is_opted_out(label(&pod.metadata, IGNORE)),
             has_waited: label(&pod.metadata, ONE_NODE_CLAIMS).is_some(),
             of_daemon_set: controller(&pod.metadata).is_some_and(|of| of.kind == "DaemonSet"),
-            can_be_recreated: is_created_again(&pod.metadata)
-                && controller(&pod.metadata).is_some_and(|of| of.kind != "Job")
+            can_be_recreated: runs_for_ever(&pod.metadata)
                 && label(&pod.metadata, ONE_NODE_CLAIMS) == Some(WAITED),
             deployment: deployment.map(|(_, name)| name.into()),
             waiting: node.is_none().then(|| Box::new(Waiting::read(pod))),

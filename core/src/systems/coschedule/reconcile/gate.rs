@@ -118,11 +118,10 @@ impl PlanBuilder<'_, '_> {
             let GroupPod { name, member, details } = pod;
             let placeholder = member.placeholder.as_deref();
             // A placeholder that is no longer wanted gets no other node or room.
-            let is_off = !policy.coschedule.enabled
-                || Exclusion::of_namespace(&name.namespace, view, policy).is_some();
             let will_place = |of: &Name| {
-                let pod = view.placeholder_pod(of);
-                !is_off || pod.and_then(PlaceholderPod::place).is_some()
+                let is_off = !policy.coschedule.enabled
+                    || Exclusion::of_namespace(&of.namespace, view, policy).is_some();
+                !is_off || view.placeholder_pod(of).and_then(PlaceholderPod::place).is_some()
             };
             let is_expected =
                 placeholder.map(|of| Name::new(&name.namespace, of)).is_some_and(|of| {

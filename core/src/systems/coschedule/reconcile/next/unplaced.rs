@@ -80,7 +80,7 @@ impl<'v> Decider<'_, 'v> {
             if !is_at_once && !self.elapsed_or_recheck(since, patience) {
                 continue;
             }
-            let step = if of_task_run || details.runs_for_ever {
+            let step = if pod.is_created_again(self.facts.view) {
                 Step::Release("its group has no placeholder".to_owned())
             } else if member.group.is_some() {
                 let note = "its group has no placeholder, and no owner creates it again: delete it and create it again, so that it needs none";
