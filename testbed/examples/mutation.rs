@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     let tests = Tests::new(&build)?;
     if let Some(number) = arguments.number {
         let site = build.sites.get(number).context("there is no change of this number")?;
-        println!("{number} {site}: {}", tests.show(number, site)?);
+        println!("{number} {site}: {}", tests.show(number)?);
         return Ok(());
     }
     let outcomes = try_all(&build, &tests)?;
@@ -73,7 +73,7 @@ fn try_all(build: &Build, tests: &Tests) -> Result<Vec<Outcome>> {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(site) = build.sites.get(number) else { return Ok(()) };
-            let outcome = tests.run(number, site)?;
+            let outcome = tests.run(number)?;
             eprintln!("{number} {site}: {outcome}");
             outcomes.lock().expect("no thread panics")[number] = Some(outcome);
         }
@@ -90,7 +90,7 @@ fn try_all(build: &Build, tests: &Tests) -> Result<Vec<Outcome>> {
 fn print(sites: &[Site], outcomes: &[Outcome]) {
     let mut rooms: BTreeMap<&str, [usize; 2]> = BTreeMap::new();
     for (site, outcome) in sites.iter().zip(outcomes) {
-        let survives = usize::from(*outcome == Outcome::Survived);
+        let survives = usize::from(!outcome.is_noticed());
         for room in [site.room(), "~ all"] {
             let [tried, survived] = rooms.entry(room).or_default();
             *tried += 1;
@@ -104,12 +104,9 @@ fn print(sites: &[Site], outcomes: &[Outcome]) {
         println!("| {room} | {tried} | {} ({percent} %) | {survived} |", tried - survived);
     }
     println!();
-    for (number, (site, _)) in sites
-        .iter()
-        .zip(outcomes)
-        .enumerate()
-        .filter(|(_, (_, outcome))| **outcome == Outcome::Survived)
-    {
-        println!("{number} {site}");
+    for (number, (site, outcome)) in sites.iter().zip(outcomes).enumerate() {
+        if !outcome.is_noticed() {
+            println!("{number} {site}: {outcome}");
+        }
     }
 }

@@ -13,11 +13,38 @@ use crate::sites::{IN_FORCE, Site};
 /// The environment variable with the number of the change that is in force.
 pub(crate) const VARIABLE: &str = "STOWPLAN_MUTANT";
 
+/// The environment variable with a file to which a test process adds which of its threads have reached which changes.
+pub(crate) const REACHED: &str = "STOWPLAN_MUTANTS_REACHED";
+
 /// The function that is added to the crate.
 const QUESTION: &str = r#"
 /// Returns true if the change of this number is in force.
 pub fn is_in_force(number: usize) -> bool {
-    static IN_FORCE: std::sync::OnceLock<Option<usize>> = std::sync::OnceLock::new();
+    use std::io::Write as _;
+    use std::sync::OnceLock;
+    std::thread_local! {
+        static SEEN: core::cell::RefCell<Vec<bool>> = const { core::cell::RefCell::new(Vec::new()) };
+    }
+    static IN_FORCE: OnceLock<Option<usize>> = OnceLock::new();
+    static REACHED: OnceLock<Option<std::fs::File>> = OnceLock::new();
+    let open = || {
+        let path = std::env::var_os("STOWPLAN_MUTANTS_REACHED")?;
+        Some(std::fs::File::options().append(true).create(true).open(path).expect("a file for it"))
+    };
+    if let Some(mut file) = REACHED.get_or_init(open).as_ref() {
+        let is_new = SEEN.try_with(|seen| {
+            let mut seen = seen.borrow_mut();
+            if seen.len() <= number {
+                seen.resize(number + 1, false);
+            }
+            !std::mem::replace(&mut seen[number], true)
+        });
+        if is_new.unwrap_or(true) {
+            let thread = std::thread::current();
+            let line = format!("{number} {}\n", thread.name().unwrap_or("?"));
+            file.write_all(line.as_bytes()).expect("room on the disk");
+        }
+    }
     let read = || std::env::var("STOWPLAN_MUTANT").ok()?.parse().ok();
     *IN_FORCE.get_or_init(read) == Some(number)
 }

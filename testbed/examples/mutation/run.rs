@@ -1,6 +1,8 @@
 //! Runs of the tests with one change in force.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -12,8 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::build::{Build, VARIABLE};
-use crate::sites::Site;
+use crate::build::{Build, REACHED, VARIABLE};
 
 /// Tests that say nothing about decisions, and those that need a cluster or much time.
 const LEFT_OUT: [&str; 8] = [
@@ -38,6 +39,14 @@ pub(crate) enum Outcome {
     /// The tests did not end in time.
     NeverEnded,
     Survived,
+    /// No test comes there.
+    Unreached,
+}
+
+impl Outcome {
+    pub(crate) fn is_noticed(&self) -> bool {
+        matches!(self, Self::Noticed(_) | Self::NeverEnded)
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -46,52 +55,104 @@ impl fmt::Display for Outcome {
             Self::Noticed(test) => write!(f, "noticed by {test}"),
             Self::NeverEnded => f.write_str("noticed: the tests do not end"),
             Self::Survived => f.write_str("NOT NOTICED"),
+            Self::Unreached => f.write_str("NOT NOTICED: no test comes there"),
         }
     }
 }
 
-/// The tests, and how long each of them takes without a change.
+/// The tests, how long they take without a change, and which of them reach which changes.
 pub(crate) struct Tests<'b> {
     build: &'b Build,
     longest: Duration,
+    reached: [Reached; 2],
+}
+
+/// The tests of a program that reach a change, by the change's number.
+#[derive(Default)]
+struct Reached {
+    by: HashMap<usize, BTreeSet<String>>,
+    /// Changes that are reached in threads or processes that tests start: by some test.
+    elsewhere: BTreeSet<usize>,
+}
+
+impl Reached {
+    /// Reads the lines that a test program has written: a number, and the thread's name, which is that of its test.
+    fn read(lines: &str, tests: &BTreeSet<String>) -> Self {
+        let mut reached = Self::default();
+        for (number, thread) in lines.lines().filter_map(|line| line.split_once(' ')) {
+            let Ok(number) = number.parse() else { continue };
+            if tests.contains(thread) {
+                reached.by.entry(number).or_default().insert(thread.to_owned());
+            } else {
+                reached.elsewhere.insert(number);
+            }
+        }
+        reached
+    }
 }
 
 impl<'b> Tests<'b> {
     /// Runs all tests without a change; they must succeed.
     pub(crate) fn new(build: &'b Build) -> Result<Self> {
         let begun = Instant::now();
-        let mut tests = Self { build, longest: Duration::from_secs(3_600) };
-        for program in [&build.unit, &build.offline] {
-            let outcome = tests.watch(tests.command(program, None))?;
+        let longest = Duration::from_secs(3_600);
+        let mut tests = Self { build, longest, reached: Default::default() };
+        let file = build.copy.with_file_name("reached");
+        for (which, program) in [&build.unit, &build.offline].into_iter().enumerate() {
+            fs::write(&file, "")?;
+            let mut command = tests.command(program, None);
+            command.env(REACHED, &file);
+            let outcome = tests.watch(command)?;
             ensure!(outcome == Outcome::Survived, "without a change: {outcome}");
+            let listed = tests.command(program, None).arg("--list").output()?;
+            let listed = String::from_utf8(listed.stdout)?;
+            let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+            let names = names.map(str::to_owned).collect();
+            tests.reached[which] = Reached::read(&fs::read_to_string(&file)?, &names);
         }
         tests.longest = begun.elapsed() * PATIENCE;
         eprintln!("without a change the tests take {} s", begun.elapsed().as_secs());
         Ok(tests)
     }
 
-    /// Runs the tests of the changed file's room, then all, until one fails.
-    pub(crate) fn run(&self, number: usize, site: &Site) -> Result<Outcome> {
-        let mut of_room = self.command(&self.build.unit, Some(number));
-        of_room.arg(site.room().replace('/', "::"));
-        let others = [&self.build.unit, &self.build.offline];
-        let others = others.map(|program| self.command(program, Some(number)));
-        for command in [of_room].into_iter().chain(others) {
-            let outcome = self.watch(command)?;
-            if outcome != Outcome::Survived {
-                return Ok(outcome);
+    /// Runs the tests that reach a change until one fails: each program's own ones first, then, if a thread or process
+    /// that a test has started reaches it, all.
+    pub(crate) fn run(&self, number: usize) -> Result<Outcome> {
+        let mut is_reached = false;
+        for (program, reached) in
+            [&self.build.unit, &self.build.offline].into_iter().zip(&self.reached)
+        {
+            if let Some(names) = reached.by.get(&number) {
+                is_reached = true;
+                let mut command = self.command(program, Some(number));
+                command.arg("--exact").args(names);
+                let outcome = self.watch(command)?;
+                if outcome != Outcome::Survived {
+                    return Ok(outcome);
+                }
             }
         }
-        Ok(Outcome::Survived)
+        for (program, reached) in
+            [&self.build.unit, &self.build.offline].into_iter().zip(&self.reached)
+        {
+            if reached.elsewhere.contains(&number) {
+                is_reached = true;
+                let outcome = self.watch(self.command(program, Some(number)))?;
+                if outcome != Outcome::Survived {
+                    return Ok(outcome);
+                }
+            }
+        }
+        Ok(if is_reached { Outcome::Survived } else { Outcome::Unreached })
     }
 
     /// Runs the tests with one change, and shows what they print.
-    pub(crate) fn show(&self, number: usize, site: &Site) -> Result<Outcome> {
+    pub(crate) fn show(&self, number: usize) -> Result<Outcome> {
         for program in [&self.build.unit, &self.build.offline] {
             let status = self.command(program, Some(number)).stdout(Stdio::inherit()).status()?;
             eprintln!("{}: {status}", program.display());
         }
-        self.run(number, site)
+        self.run(number)
     }
 
     fn command(&self, program: &Path, number: Option<usize>) -> Command {
