@@ -329,6 +329,7 @@ impl Model {
             });
             json_patch::merge(&mut pod, &identity);
             self.note(&format!("StatefulSet {set} creates its pod"));
+            self.simulation.catch_up(self.webhook);
             let is_member = self.simulation.admit(self.webhook, pod);
             assert!(is_member, "the pod is in no group");
         }

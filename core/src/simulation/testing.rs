@@ -63,8 +63,7 @@ impl Simulation {
         self.make_plan()
     }
 
-    /// Creates a pod of [`NAMESPACE`] by way of a webhook, which sees everything before. Returns whether the webhook
-    /// has changed it.
+    /// Creates a pod of [`NAMESPACE`] by way of a webhook, as its View is. Returns whether the webhook has changed it.
     pub fn admit(&mut self, webhook: usize, mut pod: Value) -> bool {
         let review =
             json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
@@ -73,7 +72,6 @@ impl Simulation {
                 "namespace": NAMESPACE, "operation": "CREATE", "object": pod,
             }})
             .to_string();
-        self.catch_up(webhook);
         let review = Review::parse(review.as_bytes()).unwrap();
         let view = self.view_of(webhook);
         let is_changed = match admission::decide(&review, view, &self.policy).unwrap().at_once() {

@@ -197,6 +197,7 @@ impl Scaled {
         let mut pod = pod(name);
         json_patch::merge(&mut pod["metadata"], metadata);
         pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
+        self.simulation.catch_up(self.webhook);
         self.simulation.admit(self.webhook, pod);
         self
     }

@@ -1,0 +1,110 @@
+//! Which states are the same.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::world::World;
+use crate::simulation::{CONTROLLER, Id};
+use crate::systems::plan;
+
+impl World {
+    /// A digest of everything on which later steps depend.
+    pub(super) fn key(&self) -> [u8; 32] {
+        let simulation = &self.simulation;
+        let mut names = Names { uids: HashMap::new(), now: simulation.store.now };
+        let mut text = String::new();
+        let mut add = |value: &Value| {
+            names.write(value, &mut text);
+            text.push('\n');
+        };
+        let controller = &simulation.readers[CONTROLLER];
+        for (id, object) in simulation.store.everything() {
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            let is_gone =
+                |of: &Value| simulation.store.is_gone(of["uid"].as_str().unwrap_or_default());
+            let is_orphan = owners.is_some_and(|owners| owners.iter().all(is_gone));
+            let is_known = controller.known().get(id) == Some(object);
+            add(&json!([object, is_orphan, is_known]));
+        }
+        for (id, object) in controller.known() {
+            if simulation.store.get(id) != Some(object) {
+                add(object);
+            }
+        }
+        for change in controller.missed(&simulation.store) {
+            add(&json!([change.id.kind, change.id.name, change.object.as_deref()]));
+        }
+        for action in &simulation.actions {
+            let target = &action.target;
+            add(&json!([target.resource.kind, &*target.name, &*target.uid]));
+            match &action.write {
+                plan::Write::Patch(operations) | plan::Write::Part(_, operations) => {
+                    add(&json!(operations));
+                }
+                plan::Write::Create(document) => add(document),
+                plan::Write::Delete { grace, version } => {
+                    let id = Id::of_target(target);
+                    let of = |object: &Value| object["metadata"]["resourceVersion"].clone();
+                    let present = simulation.store.get(&id).map(of);
+                    let is_present = version.as_ref().map(|it| present == Some(json!(&**it)));
+                    add(&json!([grace, is_present]));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut attempts: Vec<_> = simulation.attempts.iter().map(|of| json!(of)).collect();
+        attempts.retain(|of| !simulation.store.is_gone(of[0].as_str().unwrap_or_default()));
+        attempts.sort_by_key(Value::to_string);
+        let until =
+            simulation.recheck_at.map(|at| at.duration_since(simulation.store.now).as_secs());
+        add(&json!([attempts, until, simulation.is_stale, format!("{:?}", self.due)]));
+        Sha256::digest(text).into()
+    }
+}
+
+/// The names of UIDs in the order in which they are met, and the time against which others count.
+struct Names {
+    uids: HashMap<String, usize>,
+    now: Timestamp,
+}
+
+impl Names {
+    /// Writes a value without versions, and with UIDs and times that do not depend on the path to it.
+    fn write(&mut self, value: &Value, text: &mut String) {
+        match value {
+            Value::Object(members) => {
+                for (key, value) in members {
+                    if !["resourceVersion", "generation"].contains(&&**key) {
+                        let _ = write!(text, "{key}:");
+                        self.write(value, text);
+                    }
+                }
+                text.push('}');
+            }
+            Value::Array(items) => {
+                items.iter().for_each(|item| self.write(item, text));
+                text.push(']');
+            }
+            Value::String(string) => self.write_text(string, text),
+            other => _ = write!(text, "{other},"),
+        }
+    }
+
+    fn write_text(&mut self, string: &str, text: &mut String) {
+        let seconds = string.parse::<i64>().ok().filter(|number| *number > 1_000_000_000);
+        let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+        if string.starts_with('<') {
+            let next = self.uids.len();
+            let number = self.uids.entry(string.to_owned()).or_insert(next);
+            let _ = write!(text, "<{number}>,");
+        } else if let Some(time) = time.or_else(|| string.parse::<Timestamp>().ok()) {
+            let _ = write!(text, "{}s,", self.now.duration_since(time).as_secs());
+        } else {
+            let _ = write!(text, "{string},");
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Small clusters, what can happen in them, and what must never happen.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use crate::simulation::reader::Reader;
+use crate::simulation::testing::NAMESPACE;
+use crate::simulation::{CONTROLLER, Event, Id, Part, Simulation};
+use crate::systems::coschedule::keys;
+use crate::systems::coschedule::policy::CoscheduleMode;
+use crate::systems::plan::{Action, Write};
+use crate::systems::policy::Policy;
+use crate::systems::test_objects::{controlled_by, node};
+use crate::view;
+
+/// A small cluster. Owners create the pods again that are missing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Scope {
+    /// A group of two pods, by the annotation.
+    Pair,
+    /// A group of three pods.
+    Three,
+    /// Two runs of Tekton that must be on different nodes, each with a pod.
+    Apart,
+    /// A pod with a claim of one node, and one with that claim and another one.
+    Claims,
+}
+
+pub(super) const SCOPES: [Scope; 4] = [Scope::Pair, Scope::Three, Scope::Apart, Scope::Claims];
+
+/// The claims of the pods, where they have any.
+const CLAIMS: [&str; 2] = ["c0", "c1"];
+
+impl Scope {
+    fn members(self) -> &'static [&'static str] {
+        match self {
+            Self::Three => &["m0", "m1", "m2"],
+            Self::Pair | Self::Apart | Self::Claims => &["m0", "m1"],
+        }
+    }
+
+    fn objects(self) -> Vec<Value> {
+        let claims = CLAIMS.map(|name| {
+            json!({
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name, "namespace": NAMESPACE},
+                "spec": {"accessModes": ["ReadWriteOnce"]},
+            })
+        });
+        match self {
+            Self::Pair | Self::Three => Vec::new(),
+            Self::Apart => {
+                let of_tekton = |kind: &str, name: &str, with: Value| {
+                    let mut object = json!({
+                        "apiVersion": "tekton.dev/v1", "kind": kind,
+                        "metadata": {"name": name, "namespace": NAMESPACE, "uid": name, "resourceVersion": "1"},
+                    });
+                    json_patch::merge(&mut object, &with);
+                    object
+                };
+                let run = |(number, claim): (usize, &&str)| {
+                    let workspaces =
+                        json!([{"name": "w", "persistentVolumeClaim": {"claimName": claim}}]);
+                    let task = json!({"name": "task", "taskRef": {"name": "t"}, "workspaces": [{"name": "w"}]});
+                    let run = json!({"spec": {"workspaces": workspaces, "pipelineSpec": {"tasks": [task]}}});
+                    let name = format!("r{number}");
+                    let owners = controlled_by("PipelineRun", &name, &name);
+                    let labels = json!({"tekton.dev/pipelineTask": "task"});
+                    let task_run =
+                        json!({"metadata": {"ownerReferences": owners, "labels": labels}});
+                    [
+                        of_tekton("PipelineRun", &name, run),
+                        of_tekton("TaskRun", &format!("t{number}"), task_run),
+                    ]
+                };
+                claims.into_iter().chain(CLAIMS.iter().enumerate().flat_map(run)).collect()
+            }
+            Self::Claims => {
+                let labels = json!({keys::ONE_NODE_CLAIMS: "true"});
+                let metadata = json!({"name": NAMESPACE, "labels": labels});
+                let namespace =
+                    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+                claims.into_iter().chain([namespace]).collect()
+            }
+        }
+    }
+
+    /// Returns a pod as its owner creates it.
+    fn pod(self, number: usize) -> Value {
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "m", "uid": "m", "controller": true}]);
+        let task_run = format!("t{number}");
+        let (owners, claims, annotations) = match self {
+            Self::Pair | Self::Three => (owner, &[][..], json!({keys::GROUP: "g"})),
+            Self::Apart => {
+                let owners = controlled_by("TaskRun", &task_run, &task_run);
+                (owners, &CLAIMS[number..=number], json!({}))
+            }
+            Self::Claims => (owner, &CLAIMS[..=number], json!({})),
+        };
+        let volume =
+            |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+        let volumes: Vec<Value> = claims.iter().map(volume).collect();
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": self.members()[number], "namespace": NAMESPACE, "annotations": annotations,
+                "labels": {"app": "m"}, "ownerReferences": owners,
+            },
+            "spec": {
+                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
+                "volumes": volumes,
+            },
+            "status": {"phase": "Pending"},
+        })
+    }
+}
+
+/// A fault that happens once at most, at any moment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Fault {
+    /// The controller ends between two writes, and another one takes over.
+    Crash,
+    /// A node and its pods are lost at once.
+    LoseNode,
+    /// A node is cordoned, and stays so.
+    Cordon,
+    /// Somebody deletes a placeholder's pod.
+    DropPlaceholder,
+    /// Somebody deletes a pod of the group, which its owner creates again.
+    DropMember,
+    /// Somebody deletes the StatefulSet of a placeholder.
+    DropSet,
+    /// A gate of others holds a placeholder's pod and is never removed, as that of a queue without quota.
+    HoldPlaceholder,
+    /// Somebody writes a label of their own to a pod or to a placeholder's StatefulSet.
+    Touch,
+    /// The controller sees each change alone, and plans between any two of them.
+    Late,
+    /// A pod is admitted by a webhook that has seen nothing since the beginning.
+    LateWebhook,
+}
+
+pub(super) const FAULTS: [Fault; 10] = [
+    Fault::Crash,
+    Fault::LoseNode,
+    Fault::Cordon,
+    Fault::DropPlaceholder,
+    Fault::DropMember,
+    Fault::DropSet,
+    Fault::HoldPlaceholder,
+    Fault::Touch,
+    Fault::Late,
+    Fault::LateWebhook,
+];
+
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Cluster(Event),
+    /// The controller sees everything and plans.
+    Plan,
+    /// The owner of the pod of this number creates it, by way of the webhook.
+    Create(usize),
+    /// The time advances to the next plan that the controller has asked for.
+    Pass,
+    /// One of the faults that are due happens, to the object of this number.
+    Fault(Fault, usize),
+}
+
+const NODES: [&str; 2] = ["n1", "n2"];
+
+/// A simulation, and the faults that have not happened yet.
+#[derive(Clone)]
+pub(super) struct World {
+    pub(super) simulation: Simulation,
+    pub(super) due: Vec<Fault>,
+    scope: Scope,
+    /// A webhook that has seen the beginning.
+    beginning: Reader,
+}
+
+impl World {
+    pub(super) fn new(scope: Scope, faults: &[Fault]) -> Self {
+        let mut policy = Policy::default();
+        policy.coschedule.placeholder.image = "stowplan:1".to_owned();
+        if scope == Scope::Apart {
+            policy.coschedule.mode = CoscheduleMode::IsolatePipelinerun;
+        }
+        let mut simulation = Simulation::new(policy, "2026-01-01T00:00:00Z".parse().unwrap());
+        simulation.store.set_uids(|_, number| format!("<{number}>"));
+        let shape = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}});
+        let nodes = NODES.map(|name| node(name, &shape));
+        for object in nodes.into_iter().chain(scope.objects()) {
+            // Those that others name as their owners have UIDs already.
+            if object["metadata"]["uid"].is_null() {
+                simulation.store.create(object).unwrap();
+            } else {
+                simulation.store.put(object);
+            }
+        }
+        simulation.catch_up(CONTROLLER);
+        let webhook = simulation.add_reader(view::Scope::Admission);
+        simulation.catch_up(webhook);
+        let beginning = simulation.readers.pop().expect("it was added");
+        Self { simulation, due: faults.to_vec(), scope, beginning }
+    }
+
+    /// The StatefulSets of placeholders.
+    fn sets(&self) -> Vec<Id> {
+        self.simulation.all("StatefulSet").map(Id::of).collect()
+    }
+
+    /// The pods of placeholders.
+    fn placeholders(&self) -> Vec<&Value> {
+        let members = self.scope.members();
+        let is_member = |pod: &Value| members.iter().any(|name| pod["metadata"]["name"] == *name);
+        self.simulation.all("Pod").filter(|pod| !is_member(pod)).collect()
+    }
+
+    /// The pods of placeholders that a queue can hold.
+    fn unplaced(&self) -> Vec<Id> {
+        let placeholders = self.placeholders().into_iter();
+        placeholders.filter(|pod| pod["spec"]["nodeName"].is_null()).map(Id::of).collect()
+    }
+
+    /// The numbers of the pods that their owners create.
+    fn missing(&self) -> Vec<usize> {
+        let members = self.scope.members();
+        let is_missing = |number: &usize| !self.simulation.has("Pod", members[*number]);
+        (0..members.len()).filter(is_missing).collect()
+    }
+
+    /// What others write to.
+    fn touched(&self) -> Vec<Id> {
+        self.simulation.all("Pod").map(Id::of).chain(self.sets()).collect()
+    }
+
+    pub(super) fn steps(&self) -> Vec<Step> {
+        use Part::{Collector, Kubelets, Scheduler, Workloads, Writes};
+        let parts = &[Writes, Workloads, Kubelets, Scheduler, Collector];
+        let mut steps: Vec<Step> = self.simulation.possible(parts).map(Step::Cluster).collect();
+        steps.extend(self.missing().into_iter().map(Step::Create));
+        let mut deliveries = self.simulation.possible(&[Part::Watches]).peekable();
+        let is_stale = self.simulation.is_stale || deliveries.peek().is_some();
+        if self.due.contains(&Fault::Late) {
+            steps.extend(deliveries.map(Step::Cluster));
+            steps.extend(self.simulation.is_stale.then_some(Step::Cluster(Event::Plan)));
+        } else if is_stale {
+            steps.push(Step::Plan);
+        }
+        if steps.is_empty() && self.simulation.recheck_at.is_some() {
+            steps.push(Step::Pass);
+        }
+        for fault in &self.due {
+            steps.extend((0..self.targets(*fault)).map(|which| Step::Fault(*fault, which)));
+        }
+        steps
+    }
+
+    /// Returns the number of objects to which a fault may happen now.
+    fn targets(&self, fault: Fault) -> usize {
+        match fault {
+            Fault::Late | Fault::Crash => 1,
+            Fault::LoseNode | Fault::Cordon => NODES.len(),
+            Fault::DropPlaceholder => self.placeholders().len(),
+            Fault::HoldPlaceholder => self.unplaced().len(),
+            Fault::DropSet => self.sets().len(),
+            Fault::DropMember => self.scope.members().len() - self.missing().len(),
+            Fault::Touch => self.touched().len(),
+            Fault::LateWebhook => self.missing().len(),
+        }
+    }
+
+    pub(super) fn apply(&mut self, step: &Step) {
+        match step {
+            Step::Cluster(Event::Bind(pod, node)) => {
+                self.simulation.apply(Event::Bind(pod.clone(), node.clone()));
+                // No decision depends on whether it runs already.
+                self.simulation.apply(Event::Start(pod.clone()));
+            }
+            Step::Cluster(event) => {
+                if let Event::Write(at) = event {
+                    self.check_write(&self.simulation.actions[*at]);
+                }
+                self.simulation.apply(event.clone());
+            }
+            Step::Plan => {
+                self.simulation.catch_up(CONTROLLER);
+                self.simulation.apply(Event::Plan);
+            }
+            Step::Create(number) => self.create(*number, Reader::new(view::Scope::Admission), true),
+            Step::Pass => {
+                let at = self.simulation.recheck_at.expect("a time");
+                assert!(at > self.simulation.store.now, "a plan asks for another one at once");
+                self.simulation.store.now = at;
+                self.simulation.is_stale = true;
+            }
+            Step::Fault(fault, which) => self.fail(*fault, *which),
+        }
+    }
+
+    fn fail(&mut self, fault: Fault, which: usize) {
+        let at = self.due.iter().position(|of| *of == fault).expect("a fault that is due");
+        self.due.remove(at);
+        match fault {
+            Fault::Late => self.simulation.catch_up(CONTROLLER),
+            Fault::Crash => {
+                self.simulation.actions.clear();
+                self.simulation.readers[CONTROLLER] = Reader::new(view::Scope::Controller);
+                self.simulation.recheck_at = None;
+                self.simulation.is_stale = true;
+            }
+            Fault::LoseNode => self.simulation.lose_node(NODES[which]),
+            Fault::Cordon => {
+                self.simulation.edit("Node", NODES[which])["spec"]["unschedulable"] = json!(true);
+            }
+            Fault::DropPlaceholder => {
+                let id = Id::of(self.placeholders()[which]);
+                self.simulation.store.delete(&id);
+            }
+            Fault::DropMember => {
+                let mut members = self.scope.members().iter();
+                let present = members.by_ref().filter(|name| self.simulation.has("Pod", name));
+                let id = present.map(|name| Id::in_tests("Pod", name)).nth(which);
+                self.simulation.store.delete(&id.expect("one of them"));
+            }
+            Fault::DropSet => {
+                let id = self.sets().swap_remove(which);
+                self.simulation.store.delete(&id);
+            }
+            Fault::HoldPlaceholder => {
+                let id = self.unplaced().swap_remove(which);
+                let mut pod = self.simulation.store.edit(&id).expect("it exists");
+                pod["spec"]["schedulingGates"] = json!([{"name": "example.com/quota"}]);
+                pod["metadata"]["labels"]["example.com/queue"] = json!("q");
+            }
+            Fault::Touch => {
+                let id = self.touched().swap_remove(which);
+                let mut object = self.simulation.store.edit(&id).expect("it exists");
+                object["metadata"]["labels"]["example.com/touched"] = json!("true");
+            }
+            Fault::LateWebhook => {
+                let beginning = self.beginning.clone();
+                self.create(self.missing()[which], beginning, false);
+            }
+        }
+    }
+
+    /// Creates a pod by way of a webhook with this View, which may see everything before.
+    fn create(&mut self, number: usize, webhook: Reader, catches_up: bool) {
+        self.simulation.readers.push(webhook);
+        let webhook = self.simulation.readers.len() - 1;
+        if catches_up {
+            self.simulation.catch_up(webhook);
+        }
+        let is_changed = self.simulation.admit(webhook, self.scope.pod(number));
+        assert!(is_changed, "{} is in no group", self.scope.members()[number]);
+        self.simulation.readers.pop();
+    }
+
+    /// The nodes of the pods.
+    pub(super) fn nodes(&self) -> Vec<Option<&str>> {
+        let node = |name: &&str| self.simulation.find("Pod", name)?["spec"]["nodeName"].as_str();
+        self.scope.members().iter().map(node).collect()
+    }
+
+    /// Fails if pods that must share a node, or must not, are on the wrong nodes. A group may run on two nodes
+    /// while pods of it end on one that takes no pods any more.
+    pub(super) fn check(&self) {
+        let bound: Vec<&str> =
+            self.nodes().into_iter().flatten().filter(|node| self.is_open(node)).collect();
+        let different: HashSet<&str> = bound.iter().copied().collect();
+        if self.scope == Scope::Apart {
+            assert_eq!(different.len(), bound.len(), "two runs are on one node: {bound:?}");
+        } else {
+            assert!(different.len() < 2, "on two nodes: {bound:?}");
+        }
+    }
+
+    /// Fails if a write deletes a pod that runs and is no placeholder.
+    fn check_write(&self, action: &Action) {
+        let is_deletion = matches!(action.write, Write::Delete { .. });
+        if is_deletion && self.scope.members().contains(&&*action.target.name) {
+            let pod = self.simulation.find("Pod", &action.target.name);
+            let runs = pod.is_some_and(|pod| {
+                pod["status"]["phase"] == "Running" && pod["metadata"]["uid"] == *action.target.uid
+            });
+            assert!(!runs, "{} runs and is deleted", action.target.name);
+        }
+    }
+
+    /// Fails if a pod does not run, where nothing is possible any more. Pods wait for one of their group that runs on
+    /// a node that takes no pods any more.
+    pub(super) fn check_rest(&self) {
+        let nodes = self.nodes();
+        let waits_for_end = nodes.iter().flatten().any(|node| !self.is_open(node));
+        assert!(waits_for_end || nodes.iter().all(Option::is_some), "a pod waits: {nodes:?}");
+    }
+
+    fn is_open(&self, node: &str) -> bool {
+        self.simulation.find("Node", node).is_some_and(|of| of["spec"]["unschedulable"] != true)
+    }
+}
