@@ -196,7 +196,7 @@ pub(crate) fn is_shared_by_node_mates(key: &str) -> bool {
     labels.any(|label| key == *label || (label.ends_with(['.', '/']) && key.starts_with(label)))
 }
 
-/// A system's decision about a pod or a claim.
+/// A system's decision about a pod, a claim, or an object of its own kinds.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The changes to the object.
@@ -211,6 +211,12 @@ pub struct Outcome {
     pub warnings: Vec<Warning>,
     /// Objects that the watches have not delivered yet and that could change the outcome.
     pub awaited: Vec<Key>,
+}
+
+impl From<Vec<Finding>> for Outcome {
+    fn from(findings: Vec<Finding>) -> Self {
+        Self { findings, ..Self::default() }
+    }
 }
 
 /// Combines the plans of all systems. A disabled system plans, too: it removes its earlier changes.

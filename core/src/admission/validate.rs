@@ -14,8 +14,8 @@ use super::{Admission, Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
 use crate::policy::OnInvalid;
 use crate::systems::policy::Policy;
-use crate::systems::validation::{Incoming, Validation, Verdict};
-use crate::systems::{VALIDATIONS, View};
+use crate::systems::validation::{Incoming, Validation};
+use crate::systems::{Outcome, VALIDATIONS, View};
 use crate::view::Name;
 
 /// Returns true if a review is about an object that a system validates.
@@ -55,12 +55,12 @@ pub fn validate(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Dec
     }
     let incoming =
         Incoming { name: &new.name(namespace), object: object.get(), old: old.map(RawValue::get) };
-    let verdict = (validation.check)(&incoming, view, policy).unwrap_or_else(|error| {
+    let outcome = (validation.check)(&incoming, view, policy).unwrap_or_else(|error| {
         let problem = format!("cannot be read: {}", brief(&error));
         let remedy = "write it as `kubectl explain` shows";
         vec![Finding::new(validation.unreadable, validation.resource.kind, problem, remedy)].into()
     });
-    Ok(conclude(verdict, policy))
+    Ok(conclude(outcome, policy))
 }
 
 /// The fields that all kinds have.
@@ -83,8 +83,8 @@ fn outline(object: &RawValue) -> Result<Outline, ParseError> {
     serde_json::from_str(object.get()).map_err(|error| ParseError::Json(brief(&error)))
 }
 
-fn conclude(verdict: Verdict, policy: &Policy) -> Decision {
-    let Verdict { findings, warnings } = verdict;
+fn conclude(outcome: Outcome, policy: &Policy) -> Decision {
+    let Outcome { findings, warnings, .. } = outcome;
     let Some(first) = findings.first() else {
         return match warnings.is_empty() {
             true => Decision::Pass(Pass::Valid),

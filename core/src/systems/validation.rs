@@ -1,8 +1,8 @@
 //! How a system validates objects of its own kinds.
 
-use crate::placement::reason::{Finding, Reason, Warning};
-use crate::systems::View;
+use crate::placement::reason::Reason;
 use crate::systems::policy::Policy;
+use crate::systems::{Outcome, View};
 use crate::view::Name;
 use crate::view::resource::Resource;
 
@@ -13,26 +13,11 @@ pub struct Validation {
     pub resource: Resource,
     /// The reason of the refusal if an object does not decode.
     pub unreadable: Reason,
-    /// Checks an object.
+    /// Checks an object. The outcome has findings, or warnings, and nothing else.
     ///
     /// # Errors
     /// The object does not decode.
-    pub check: fn(&Incoming<'_>, &View, &Policy) -> Result<Verdict, serde_json::Error>,
-}
-
-/// The findings of the rules about an object.
-#[derive(Debug, Default)]
-pub struct Verdict {
-    /// Every rule that the object breaks, the most important first.
-    pub findings: Vec<Finding>,
-    /// Texts for the author of an object that breaks no rule.
-    pub warnings: Vec<Warning>,
-}
-
-impl From<Vec<Finding>> for Verdict {
-    fn from(findings: Vec<Finding>) -> Self {
-        Self { findings, warnings: Vec::new() }
-    }
+    pub check: fn(&Incoming<'_>, &View, &Policy) -> Result<Outcome, serde_json::Error>,
 }
 
 /// An object that is created or changed.

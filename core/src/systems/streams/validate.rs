@@ -9,7 +9,6 @@ use super::job::sites::Sites;
 use super::policy::Unmet;
 use super::resolve::{find_node, format_twice};
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
-use crate::systems::View;
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
 use crate::systems::streams::api;
@@ -18,7 +17,8 @@ use crate::systems::streams::kinds::host_pool::{Form, HostPool};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{self, Closure, Location};
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
-use crate::systems::validation::{Incoming, Validation, Verdict};
+use crate::systems::validation::{Incoming, Validation};
+use crate::systems::{Outcome, View};
 use crate::view::Name;
 
 /// The kinds that are validated.
@@ -38,7 +38,7 @@ fn streams_job(
     incoming: &Incoming<'_>,
     view: &View,
     policy: &Policy,
-) -> Result<Verdict, serde_json::Error> {
+) -> Result<Outcome, serde_json::Error> {
     let job = serde_json::from_str::<api::StreamsJob>(incoming.object)?;
     // A stored job that does not decode, because it is older than a rule that it breaks, may be mended.
     let before = incoming.old.and_then(|old| serde_json::from_str::<api::StreamsJob>(old).ok());
@@ -47,9 +47,9 @@ fn streams_job(
         Some(finding) => vec![finding].into(),
         None => {
             let read = StreamsJob::from(&job);
-            let mut verdict = judge_job(incoming.name, &read, view, policy);
-            verdict.warnings.extend(unused_pools(incoming.name, &job.spec, &read.closure));
-            verdict
+            let mut outcome = judge_job(incoming.name, &read, view, policy);
+            outcome.warnings.extend(unused_pools(incoming.name, &job.spec, &read.closure));
+            outcome
         }
     })
 }
@@ -76,7 +76,7 @@ fn unused_pools(name: &Name, spec: &StreamsJobSpec, closure: &Closure) -> Vec<Wa
 }
 
 /// Checks a job: its parts, and then whether all of it can be placed.
-fn judge_job(name: &Name, job: &StreamsJob, view: &View, policy: &Policy) -> Verdict {
+fn judge_job(name: &Name, job: &StreamsJob, view: &View, policy: &Policy) -> Outcome {
     let mut findings = check(name, job, view, policy);
     let may_wait = policy.streams.unmet == Unmet::Wait;
     let is_about_nodes = findings.iter().all(|finding| may_wait && lacks_only_nodes(finding));
@@ -87,9 +87,9 @@ fn judge_job(name: &Name, job: &StreamsJob, view: &View, policy: &Policy) -> Ver
     let sites = Sites::new(view, policy);
     let fixed = Fixed::without_pods(name, job, view);
     match judge(&sites, &fixed) {
-        Judged::Possible(_) => Verdict::default(),
+        Judged::Possible(_) => Outcome::default(),
         Judged::Impossible(finding, _) if may_wait && lacks_only_nodes(&finding) => {
-            Verdict::default()
+            Outcome::default()
         }
         Judged::Impossible(finding, _) => vec![finding].into(),
         Judged::Unknown => {
@@ -98,7 +98,7 @@ fn judge_job(name: &Name, job: &StreamsJob, view: &View, policy: &Policy) -> Ver
                  answer: its pods may take nodes from each other"
             );
             let warnings = vec![Warning::new(&format!("StreamsJob {}", name.name), &text)];
-            Verdict { warnings, ..Verdict::default() }
+            Outcome { warnings, ..Outcome::default() }
         }
     }
 }
