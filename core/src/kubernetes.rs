@@ -18,6 +18,10 @@ pub const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 /// The field with the preferred terms.
 pub(crate) const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
+/// The path of the required node selector terms in a pod.
+pub(crate) const NODE_TERMS: [&str; 5] =
+    ["spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms"];
+
 /// The scheduler of pods without `spec.schedulerName`.
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::intent::{Change, Intent};
 use super::object::{Members, Metadata, Object, Spec, decode_member};
-use super::patch::Step::Member;
 use super::patch::{Editor, Patch};
 use crate::wire::Text;
 
@@ -79,10 +78,9 @@ pub fn merge(claim: &Claim<'_>, intents: &[Intent]) -> Patch {
     });
     if let Some(class) = wanted.filter(|class| claim.class() != Some(class)) {
         if claim.metadata.annotation(CLASS_ANNOTATION).is_some() {
-            let annotation = [Member("metadata"), Member("annotations"), Member(CLASS_ANNOTATION)];
-            editor.set(&annotation, class.as_str());
+            editor.set(&["metadata", "annotations", CLASS_ANNOTATION], class.as_str());
         }
-        editor.set(&[Member("spec"), Member("storageClassName")], class.as_str());
+        editor.set(&["spec", "storageClassName"], class.as_str());
     }
     editor.into_patch()
 }

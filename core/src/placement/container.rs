@@ -1,6 +1,9 @@
 //! The containers and volumes of a pod. They are decoded only for a system that changes them: nearly no
 //! decision needs them, and they are most of a pod's bytes.
 
+use k8s_openapi::api::core::v1::{
+    ConfigMapVolumeSource, ContainerPort, EnvVar, PodDNSConfig, VolumeMount,
+};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -30,16 +33,16 @@ pub(crate) struct Container<'a> {
     pub args: Option<Vec<Text<'a>>>,
     /// The ports that it declares; `None` for absent and for null.
     #[serde(default)]
-    pub ports: Option<Vec<Port>>,
+    pub ports: Option<Vec<ContainerPort>>,
     /// The resources that it requests and may use.
     #[serde(borrow, default)]
     pub resources: Option<&'a RawValue>,
     /// Its environment; `None` for absent and for null.
-    #[serde(borrow, default)]
-    pub env: Option<Vec<Variable<'a>>>,
+    #[serde(default)]
+    pub env: Option<Vec<EnvVar>>,
     /// Where it mounts volumes; `None` for absent and for null.
-    #[serde(borrow, default)]
-    pub volume_mounts: Option<Vec<Mount<'a>>>,
+    #[serde(default)]
+    pub volume_mounts: Option<Vec<VolumeMount>>,
     /// Its readiness probe.
     #[serde(borrow, default)]
     pub readiness_probe: Option<&'a RawValue>,
@@ -48,69 +51,16 @@ pub(crate) struct Container<'a> {
     pub security_context: Option<&'a RawValue>,
 }
 
-/// A port of a container.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Port {
-    /// The port in the network of the pod.
-    #[serde(default)]
-    pub container_port: Option<i64>,
-    /// The port of the node.
-    #[serde(default)]
-    pub host_port: Option<i64>,
-}
-
-/// A variable of the environment of a container.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct Variable<'a> {
-    /// Its name.
-    #[serde(borrow, default, deserialize_with = "null_is_default")]
-    pub name: Text<'a>,
-    /// Its value; `None` if it comes from somewhere else.
-    #[serde(borrow, default)]
-    pub value: Option<Text<'a>>,
-}
-
-/// A volume at a path of a container.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Mount<'a> {
-    /// The name of the volume.
-    #[serde(borrow, default, deserialize_with = "null_is_default")]
-    pub name: Text<'a>,
-    /// The path.
-    #[serde(borrow, default, deserialize_with = "null_is_default")]
-    pub mount_path: Text<'a>,
-    /// The part of the volume.
-    #[serde(borrow, default)]
-    pub sub_path: Option<Text<'a>>,
-}
-
 /// A volume.
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Volume<'a> {
     /// Its name.
     #[serde(borrow, default, deserialize_with = "null_is_default")]
     pub name: Text<'a>,
-    /// The name of the ConfigMap that it shows.
-    #[serde(borrow, default, rename = "configMap")]
-    pub config_map: Option<ConfigMapSource<'a>>,
-}
-
-/// A volume that shows a ConfigMap.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct ConfigMapSource<'a> {
-    /// Its name.
-    #[serde(borrow, default)]
-    pub name: Option<Text<'a>>,
-}
-
-/// The configuration of a pod's resolver: only the search path.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct DnsConfig<'a> {
-    /// The domains in which short names are looked up; `None` for absent and for null.
-    #[serde(borrow, default)]
-    pub searches: Option<Vec<Text<'a>>>,
+    /// The ConfigMap that it shows.
+    #[serde(default)]
+    pub config_map: Option<ConfigMapVolumeSource>,
 }
 
 /// The security context of a pod or a container: only the user.
@@ -163,8 +113,8 @@ pub(crate) struct Parts<'a> {
     pub host_network: bool,
     /// `spec.dnsPolicy`, unless empty.
     pub dns_policy: Option<Text<'a>>,
-    /// `spec.dnsConfig`, with its searches; `None` for absent and for null.
-    pub dns_config: Option<DnsConfig<'a>>,
+    /// `spec.dnsConfig`; `None` for absent and for null.
+    pub dns_config: Option<PodDNSConfig>,
     run_as_user: Option<i64>,
     run_as_non_root: Option<bool>,
 }

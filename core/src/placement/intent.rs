@@ -8,8 +8,6 @@ mod container;
 mod mates;
 mod text;
 
-use std::borrow::Cow;
-
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::{Value, json};
@@ -200,7 +198,7 @@ impl Requirements for NodeTerm {
 }
 
 /// A pod (anti-)affinity term with the topology of one node, and how to recognize it.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PodTerm {
     /// Required or preferred.
     pub enforcement: Enforcement,
@@ -209,7 +207,7 @@ pub struct PodTerm {
 }
 
 /// The label selector of a pod term.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Selector {
     /// Written as `matchExpressions`: first `identity`, then `further`.
     ///
@@ -218,40 +216,15 @@ pub enum Selector {
     /// default one and that of `compat: upstream`), even if the policy has changed since.
     Expressions {
         /// The requirements that identify the term.
-        identity: Vec<LabelRequirement>,
+        identity: Vec<LabelSelectorRequirement>,
         /// The requirements that only some forms of the term have. Their keys are in `may_also_have`.
-        further: Vec<LabelRequirement>,
+        further: Vec<LabelSelectorRequirement>,
         /// The keys that requirements beside `identity` may have in any form of the term.
         may_also_have: &'static [&'static str],
     },
     /// Written as `matchLabels`. A term of an earlier round is recognized if it selects
     /// by exactly these labels.
     Labels(Vec<(&'static str, String)>),
-}
-
-/// A requirement of a label selector, with exactly one value.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct LabelRequirement {
-    /// The label's key.
-    pub key: Cow<'static, str>,
-    /// [`Operator::In`] or [`Operator::NotIn`].
-    pub operator: Operator,
-    /// The value.
-    pub value: String,
-}
-
-impl LabelRequirement {
-    fn is(&self, other: &LabelSelectorRequirement) -> bool {
-        self.key == other.key
-            && self.operator.as_str() == other.operator
-            && other.values.as_deref() == Some(std::slice::from_ref(&self.value))
-    }
-}
-
-impl<'t> From<&'t LabelRequirement> for Requirement<'t> {
-    fn from(LabelRequirement { key, operator, value }: &'t LabelRequirement) -> Self {
-        Self { key, operator: operator.as_str(), values: std::slice::from_ref(value) }
-    }
 }
 
 impl PodTerm {
@@ -280,9 +253,8 @@ impl PodTerm {
     pub(crate) fn to_json(&self) -> Value {
         let (field, selected) = match &self.selector {
             Selector::Expressions { identity, further, .. } => {
-                let requirements = identity.iter().chain(further).map(Requirement::from);
-                let requirements = requirements.map(|requirement| json!(requirement));
-                ("matchExpressions", requirements.collect())
+                let requirements = identity.iter().chain(further);
+                ("matchExpressions", requirements.map(|requirement| json!(requirement)).collect())
             }
             Selector::Labels(labels) => {
                 let labels = labels.iter().map(|(key, value)| (*key, value.as_str()));
@@ -305,7 +277,7 @@ impl PodTerm {
 impl Selector {
     /// A selector by `requirement` alone, which is also its identity.
     #[must_use]
-    pub fn by(requirement: LabelRequirement) -> Self {
+    pub fn by(requirement: LabelSelectorRequirement) -> Self {
         Self::Expressions { identity: vec![requirement], further: Vec::new(), may_also_have: &[] }
     }
 
@@ -318,7 +290,7 @@ impl Selector {
                     identity.iter().any(|own| own.key == key) || may_also_have.contains(&key)
                 };
                 labels.count() == 0
-                    && identity.iter().all(|own| expressions.iter().any(|it| own.is(it)))
+                    && identity.iter().all(|own| expressions.contains(own))
                     && expressions.iter().all(|requirement| is_known(&requirement.key))
             }
             Self::Labels(own) => {
@@ -337,11 +309,15 @@ impl Selector {
 /// The requirement `key operator value` of a label selector.
 #[must_use]
 pub(crate) fn label_requirement(
-    key: impl Into<Cow<'static, str>>,
+    key: impl Into<String>,
     operator: Operator,
     value: &str,
-) -> LabelRequirement {
-    LabelRequirement { key: key.into(), operator, value: value.to_owned() }
+) -> LabelSelectorRequirement {
+    LabelSelectorRequirement {
+        key: key.into(),
+        operator: operator.as_str().to_owned(),
+        values: Some(vec![value.to_owned()]),
+    }
 }
 
 /// A node selector term for the node of this name.

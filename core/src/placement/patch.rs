@@ -6,7 +6,7 @@
 //! parent is missing: the API server answers 500 to the pod's author if one does not apply,
 //! whatever the failurePolicy.
 
-use json_patch::jsonptr::{PointerBuf, Token};
+use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation};
 use serde_json::Value;
 
@@ -38,8 +38,7 @@ impl Patch {
     /// Returns the patch without the operations on these fields, given by their keys, and what is below them.
     #[must_use]
     pub(crate) fn without(&self, fields: &[&[&str]]) -> Self {
-        let fields: Vec<PointerBuf> =
-            fields.iter().map(|keys| PointerBuf::from_tokens(keys.iter().copied())).collect();
+        let fields: Vec<PointerBuf> = fields.iter().map(|keys| pointer(keys)).collect();
         let mut operations = self.operations.clone();
         operations
             .retain(|operation| !fields.iter().any(|field| operation.path().starts_with(field)));
@@ -47,37 +46,34 @@ impl Patch {
     }
 }
 
-/// A step on the way to a value.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Step<'d> {
-    /// The member of this name.
-    Member(&'d str),
-    /// The list item at this index.
-    Item(usize),
+/// Adds a field or a list item, or replaces a field. Paths are given as unescaped tokens.
+#[must_use]
+pub fn add(path: &[&str], value: impl Into<Value>) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path: pointer(path), value: value.into() })
 }
 
-impl<'d> From<Step<'d>> for Token<'d> {
-    fn from(step: Step<'d>) -> Self {
-        match step {
-            Step::Member(name) => name.into(),
-            Step::Item(index) => index.into(),
-        }
-    }
+/// Replaces a value that exists.
+#[must_use]
+pub fn replace(path: &[&str], value: impl Into<Value>) -> PatchOperation {
+    PatchOperation::Replace(ReplaceOperation { path: pointer(path), value: value.into() })
 }
 
-impl Step<'_> {
-    fn of(self, value: &Value) -> Option<&Value> {
-        match self {
-            Self::Member(name) => value.get(name),
-            Self::Item(index) => value.get(index),
-        }
-    }
+/// Removes a value that exists.
+#[must_use]
+pub fn remove(path: &[&str]) -> PatchOperation {
+    PatchOperation::Remove(RemoveOperation { path: pointer(path) })
+}
 
-    fn of_mut(self, value: &mut Value) -> Option<&mut Value> {
-        match self {
-            Self::Member(name) => value.get_mut(name),
-            Self::Item(index) => value.get_mut(index),
-        }
+/// Returns the path of these unescaped tokens.
+pub(crate) fn pointer(path: &[&str]) -> PointerBuf {
+    PointerBuf::from_tokens(path.iter().copied())
+}
+
+/// Returns the member of an object with this name, or the item of a list with this index.
+fn child<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
+    match value {
+        Value::Array(items) => items.get(key.parse::<usize>().ok()?),
+        _ => value.get(key),
     }
 }
 
@@ -120,52 +116,51 @@ impl Editor {
 
     /// Sets the member at `path`, with all missing parents, in one operation. A present member is
     /// replaced (RFC 6902, section 4.1).
-    pub(crate) fn set(&mut self, path: &[Step<'_>], value: impl Into<Value>) {
+    pub(crate) fn set(&mut self, path: &[&str], value: impl Into<Value>) {
         self.add(path, value.into());
     }
 
     /// Appends `value` to the list at `path`; a list that is missing or null is created.
-    pub(crate) fn append(&mut self, path: &[Step<'_>], value: impl Into<Value>) {
+    pub(crate) fn append(&mut self, path: &[&str], value: impl Into<Value>) {
         let value = value.into();
         match self.find(path) {
             Some(Value::Array(items)) => {
                 items.push(SCALAR);
-                let path = PointerBuf::from_tokens([path, &[Step::Member("-")]].concat());
-                self.write(PatchOperation::Add(AddOperation { path, value }));
+                self.write(add(&[path, &["-"]].concat(), value));
             }
             _ => self.add(path, Value::Array(vec![value])),
         }
     }
 
     /// Replaces the list at `path` by `items`; a list that is missing or null is created.
-    pub(crate) fn set_list(&mut self, path: &[Step<'_>], items: Vec<Value>) {
+    pub(crate) fn set_list(&mut self, path: &[&str], items: Vec<Value>) {
         let value = Value::Array(items);
         match self.find(path) {
             Some(list @ Value::Array(_)) => {
                 *list = outline(&value);
-                let path = PointerBuf::from_tokens(path.iter().copied());
-                self.write(PatchOperation::Replace(ReplaceOperation { path, value }));
+                self.write(replace(path, value));
             }
             _ => self.add(path, value),
         }
     }
 
     /// Removes the member or the list item at `path`. Nothing happens if there is none.
-    pub(crate) fn remove(&mut self, path: &[Step<'_>]) {
+    pub(crate) fn remove(&mut self, path: &[&str]) {
         let Some((leaf, parents)) = path.split_last() else { return };
-        match (self.find(parents), *leaf) {
-            (Some(Value::Object(members)), Step::Member(name)) => {
-                if members.remove(name).is_none() {
-                    return;
+        let is_removed = match self.find(parents) {
+            Some(Value::Object(members)) => members.remove(*leaf).is_some(),
+            Some(Value::Array(items)) => match leaf.parse() {
+                Ok(index) if index < items.len() => {
+                    items.remove(index);
+                    true
                 }
-            }
-            (Some(Value::Array(items)), Step::Item(index)) if index < items.len() => {
-                items.remove(index);
-            }
-            _ => return,
+                _ => false,
+            },
+            _ => false,
+        };
+        if is_removed {
+            self.write(remove(path));
         }
-        let path = PointerBuf::from_tokens(path.iter().copied());
-        self.write(PatchOperation::Remove(RemoveOperation { path }));
     }
 
     /// The operations, in order.
@@ -178,35 +173,35 @@ impl Editor {
         self.patch.operations.push(operation);
     }
 
-    fn find(&mut self, path: &[Step<'_>]) -> Option<&mut Value> {
-        path.iter().try_fold(&mut self.outline, |value, step| step.of_mut(value))
+    fn find(&mut self, path: &[&str]) -> Option<&mut Value> {
+        path.iter().try_fold(&mut self.outline, |value, key| match value {
+            Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?),
+            _ => value.get_mut(*key),
+        })
     }
 
     /// Adds `value` in the objects above it that are missing.
     ///
     /// A list item on the path must be present: only objects are created.
-    fn add(&mut self, path: &[Step<'_>], value: Value) {
+    fn add(&mut self, path: &[&str], value: Value) {
         // As deep as there are objects and lists; null counts as missing.
         let mut depth = 0;
         let mut parent = &self.outline;
         while depth + 1 < path.len()
-            && let Some(next @ (Value::Object(_) | Value::Array(_))) = path[depth].of(parent)
+            && let Some(next @ (Value::Object(_) | Value::Array(_))) = child(parent, path[depth])
         {
             parent = next;
             depth += 1;
         }
         let Some((present, missing)) = path.split_at_checked(depth + 1) else { return };
-        let value = missing.iter().rev().fold(value, |inner, step| match step {
-            Step::Member(name) => Value::from_iter([(*name, inner)]),
-            Step::Item(_) => inner,
-        });
-        if let [above @ .., Step::Member(name)] = present
+        let value =
+            missing.iter().rev().fold(value, |inner, name| Value::from_iter([(*name, inner)]));
+        if let [above @ .., name] = present
             && let Some(Value::Object(members)) = self.find(above)
         {
             members.insert((*name).to_owned(), outline(&value));
         }
-        let path = PointerBuf::from_tokens(present.iter().copied());
-        self.write(PatchOperation::Add(AddOperation { path, value }));
+        self.write(add(present, value));
     }
 }
 
@@ -214,7 +209,6 @@ impl Editor {
 mod tests {
     use serde_json::json;
 
-    use super::Step::{Item, Member};
     use super::*;
 
     fn edited(document: &Value, edit: impl FnOnce(&mut Editor)) -> (Value, Vec<PatchOperation>) {
@@ -230,10 +224,10 @@ mod tests {
     fn names_are_escaped_in_paths_and_in_parents() {
         let quoted = "q\"/~\n";
         let (result, operations) = edited(&json!({"m": {}}), |e| {
-            e.set(&[Member("m"), Member("a/b~c")], "v");
-            e.set(&[Member("m"), Member("")], "w");
-            e.set(&[Member(quoted), Member("r\\")], "v\u{1}");
-            e.set(&[Member(quoted), Member("é\t")], "w");
+            e.set(&["m", "a/b~c"], "v");
+            e.set(&["m", ""], "w");
+            e.set(&[quoted, "r\\"], "v\u{1}");
+            e.set(&[quoted, "é\t"], "w");
         });
         let members = json!({"r\\": "v\u{1}", "é\t": "w"});
         assert_eq!(result, json!({"m": {"a/b~c": "v", "": "w"}, quoted: members}));
@@ -245,9 +239,9 @@ mod tests {
     fn removing_a_missing_member_writes_no_operation() {
         let (result, operations) = edited(&json!({"a": {"b": 1}, "l": [{}]}), |e| {
             for (parent, member) in [("a", "c"), ("b", "c"), ("a", "b"), ("a", "b")] {
-                e.remove(&[Member(parent), Member(member)]);
+                e.remove(&[parent, member]);
             }
-            e.remove(&[Member("l"), Item(7)]);
+            e.remove(&["l", "7"]);
         });
         assert_eq!((result, operations.len()), (json!({"a": {}, "l": [{}]}), 1));
         let patch = Editor::new(Value::Null).into_patch();

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::api::core::v1::{Affinity, Toleration};
+use k8s_openapi::api::core::v1::{Affinity, EphemeralVolumeSource, PodSchedulingGate, Toleration};
 use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::Value;
 
 use super::object::{Members, Metadata, Object, Spec, decode_member};
 use crate::kubernetes::creates_again;
-use crate::wire::{Item, Text, TextMap, null_is_default, optional_object};
+use crate::wire::{Item, Text, TextMap, optional_object};
 
 /// A pod that stowplan decides on.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Pod<'a> {
     /// `spec.nodeSelector`; `None` for absent and for null.
     pub node_selector: Option<TextMap<'a>>,
     /// `spec.schedulingGates`; `None` for absent and for null.
-    pub gates: Option<Vec<Gate<'a>>>,
+    pub gates: Option<Vec<PodSchedulingGate>>,
     /// The claims among `spec.volumes`, in their order. One claim may occur more than once.
     pub claims: Vec<ClaimVolume<'a>>,
     /// The volumes whose claims are made with the pod.
@@ -38,14 +38,6 @@ pub struct Pod<'a> {
     pub tolerations: Option<Vec<Toleration>>,
     /// The spec as it was sent: containers and volumes are decoded when a system reads them.
     pub(super) members: Members<'a>,
-}
-
-/// One entry of `spec.schedulingGates`.
-#[derive(Debug, Default, Deserialize)]
-pub struct Gate<'a> {
-    /// The name of the gate.
-    #[serde(borrow, default, deserialize_with = "null_is_default")]
-    pub name: Text<'a>,
 }
 
 /// A volume of a pod that is a PersistentVolumeClaim.
@@ -63,7 +55,7 @@ pub struct EphemeralVolume<'a> {
     /// The name of the volume.
     pub name: Text<'a>,
     /// The storage class, if the template names one.
-    pub class: Option<Text<'a>>,
+    pub class: Option<String>,
 }
 
 /// A volume of any type; only its claim is read.
@@ -74,28 +66,8 @@ struct Volume<'a> {
     name: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "optional_object")]
     persistent_volume_claim: Option<ClaimSource<'a>>,
-    #[serde(borrow, default, deserialize_with = "optional_object")]
-    ephemeral: Option<EphemeralSource<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct EphemeralSource<'a> {
-    #[serde(borrow, default, deserialize_with = "optional_object")]
-    volume_claim_template: Option<ClaimTemplate<'a>>,
-}
-
-#[derive(Deserialize)]
-struct ClaimTemplate<'a> {
-    #[serde(borrow, default, deserialize_with = "optional_object")]
-    spec: Option<ClaimSpec<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ClaimSpec<'a> {
-    #[serde(borrow, default)]
-    storage_class_name: Option<Text<'a>>,
+    #[serde(default)]
+    ephemeral: Option<EphemeralVolumeSource>,
 }
 
 #[derive(Deserialize)]
@@ -124,7 +96,7 @@ impl<'a> Pod<'a> {
             }
             None => None,
         };
-        let gates: Option<Vec<Item<Gate<'a>>>> = decode_member(spec.scheduling_gates)?;
+        let gates: Option<Vec<Item<PodSchedulingGate>>> = decode_member(spec.scheduling_gates)?;
         let volumes: Option<Vec<Item<Volume<'a>>>> = decode_member(spec.volumes)?;
         let (mut claims, mut ephemeral) = (Vec::new(), Vec::new());
         for (index, Item(volume)) in volumes.into_iter().flatten().enumerate() {
@@ -132,8 +104,7 @@ impl<'a> Pod<'a> {
             claims.extend(claim.map(|claim| ClaimVolume { index, claim }));
             let template = volume.ephemeral.and_then(|source| source.volume_claim_template);
             if let (Some(name), Some(template)) = (volume.name, template) {
-                let class = template.spec.and_then(|spec| spec.storage_class_name);
-                ephemeral.push(EphemeralVolume { name, class });
+                ephemeral.push(EphemeralVolume { name, class: template.spec.storage_class_name });
             }
         }
         Ok(Self {
@@ -161,7 +132,7 @@ impl<'a> Pod<'a> {
     /// Returns true if the pod has this scheduling gate.
     #[must_use]
     pub fn has_gate(&self, name: &str) -> bool {
-        self.gates.iter().flatten().any(|gate| gate.name.as_str() == name)
+        self.gates.iter().flatten().any(|gate| gate.name == name)
     }
 
     /// The value of a label.

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Change, Enforcement, LabelRequirement, Mates, Operator, PodTerm, Selector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+
+use super::{Change, Enforcement, Mates, PodTerm, Selector};
 use crate::placement::affinity::Requirements;
 
 impl fmt::Display for Change {
@@ -79,21 +81,18 @@ fn write_pod_term(formatter: &mut fmt::Formatter<'_>, kind: &str, term: &PodTerm
         Enforcement::Preferred => "preferred",
     };
     write!(formatter, "{strength} pod {kind} on one node with pods where ")?;
-    let requirements: Vec<(&str, &str, &str)> = match &term.selector {
-        Selector::Expressions { identity, further, .. } => identity
-            .iter()
-            .chain(further)
-            .map(|LabelRequirement { key, operator, value }| (&**key, operator.as_str(), &**value))
-            .collect(),
+    let requirements: Vec<String> = match &term.selector {
+        Selector::Expressions { identity, further, .. } => {
+            let requirements = identity.iter().chain(further);
+            let text = |of: &LabelSelectorRequirement| {
+                let values = of.values.as_deref().unwrap_or_default();
+                format!("{} {} [{}]", of.key, of.operator, values.join(", "))
+            };
+            requirements.map(text).collect()
+        }
         Selector::Labels(labels) => {
-            labels.iter().map(|(key, value)| (*key, Operator::In.as_str(), &**value)).collect()
+            labels.iter().map(|(key, value)| format!("{key} In [{value}]")).collect()
         }
     };
-    for (index, (key, operator, value)) in requirements.into_iter().enumerate() {
-        if index > 0 {
-            formatter.write_str(" and ")?;
-        }
-        write!(formatter, "{key} {operator} [{value}]")?;
-    }
-    Ok(())
+    formatter.write_str(&requirements.join(" and "))
 }

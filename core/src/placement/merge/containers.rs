@@ -5,11 +5,12 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
+use super::Merge;
 use crate::placement::container::{Container, Parts};
 use crate::placement::intent::{Change, ContainerChange, Intent};
-use crate::placement::patch::Step::{Item, Member};
 use crate::placement::patch::{Editor, SCALAR, outline_list};
 use crate::placement::reason::{Finding, Reason, quoted};
+use crate::wire::Text;
 
 /// Returns true if an intent is about the parts that only [`Parts`] decodes.
 pub(super) fn is_about_parts(intent: &Intent) -> bool {
@@ -53,91 +54,87 @@ fn named(name: &str, fields: &Value) -> Value {
     item
 }
 
-pub(super) fn add(
-    parts: &Parts<'_>,
-    intents: &[Intent],
-    editor: &mut Editor,
-    findings: &mut Vec<Finding>,
-) {
-    for intent in intents {
-        let result = match &intent.change {
-            Change::Hostname(name) => {
-                set_name(parts.hostname.as_ref().map(|of| of.as_str()), "hostname", name, editor)
-            }
-            Change::Subdomain(name) => {
-                set_name(parts.subdomain.as_ref().map(|of| of.as_str()), "subdomain", name, editor)
-            }
-            Change::DnsSearch(domain) => add_search(parts, domain, editor),
-            Change::Volume { name, source } => {
-                let mut names = parts.volumes.iter().flatten().map(|of| of.name.as_str());
-                if names.all(|present| present != *name) {
-                    editor.append(&[Member("spec"), Member("volumes")], named(name, source));
+impl Merge<'_> {
+    /// Adds the changes of names, volumes and containers.
+    pub(super) fn change_parts(&mut self, parts: &Parts<'_>) {
+        for intent in self.intents {
+            let result = match &intent.change {
+                Change::Hostname(name) => self.set_name(parts.hostname.as_ref(), "hostname", name),
+                Change::Subdomain(name) => {
+                    self.set_name(parts.subdomain.as_ref(), "subdomain", name)
                 }
-                Ok(())
-            }
-            Change::InitContainer { name, fields } => {
-                let mut names = parts.init_containers.iter().flatten();
-                if names.all(|present| present.as_str() != *name) {
-                    let list = [Member("spec"), Member("initContainers")];
-                    editor.append(&list, named(name, fields));
+                Change::DnsSearch(domain) => self.add_search(parts, domain),
+                Change::Volume { name, source } => {
+                    let mut names = parts.volumes.iter().flatten().map(|of| of.name.as_str());
+                    if names.all(|present| present != *name) {
+                        self.editor.append(&["spec", "volumes"], named(name, source));
+                    }
+                    Ok(())
                 }
-                Ok(())
+                Change::InitContainer { name, fields } => {
+                    let mut names = parts.init_containers.iter().flatten();
+                    if names.all(|present| present.as_str() != *name) {
+                        self.editor.append(&["spec", "initContainers"], named(name, fields));
+                    }
+                    Ok(())
+                }
+                Change::Container { index, change } => match parts.containers.get(*index) {
+                    Some(of) => change_container(of, *index, intent.key, change, &mut self.editor),
+                    None => Ok(()),
+                },
+                _ => Ok(()),
+            };
+            if let Err((problem, remedy)) = result {
+                let reason = Reason::FieldConflict;
+                self.findings.push(Finding::new(reason, intent.key, problem, remedy));
             }
-            Change::Container { index, change } => match parts.containers.get(*index) {
-                Some(container) => change_container(container, *index, intent.key, change, editor),
-                None => Ok(()),
-            },
-            _ => Ok(()),
-        };
-        if let Err((problem, remedy)) = result {
-            findings.push(Finding::new(Reason::FieldConflict, intent.key, problem, remedy));
         }
+    }
+
+    fn set_name(
+        &mut self,
+        present: Option<&Text<'_>>,
+        field: &str,
+        name: &str,
+    ) -> Result<(), Conflict> {
+        match present.map(Text::as_str) {
+            Some(present) if present == name => Ok(()),
+            Some(present) => Err((
+                format!("spec.{field} is {} and would become {}", quoted(present), quoted(name)),
+                "remove the field from the pod template: stowplan sets it".into(),
+            )),
+            None => {
+                self.editor.set(&["spec", field], name);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_search(&mut self, parts: &Parts<'_>, domain: &str) -> Result<(), Conflict> {
+        let searches = parts.dns_config.iter().flat_map(|of| of.searches.iter().flatten());
+        let present: Vec<&str> = searches.map(String::as_str).collect();
+        if present.contains(&domain) {
+            return Ok(());
+        }
+        let characters: usize = present.iter().map(|of| of.len() + 1).sum();
+        if present.len() >= MOST_SEARCHES || characters + domain.len() > MOST_SEARCH_CHARACTERS {
+            return Err((
+                format!("spec.dnsConfig.searches has no room for {domain}"),
+                "remove search domains that the pod does not need".into(),
+            ));
+        }
+        self.editor.append(&["spec", "dnsConfig", "searches"], domain);
+        Ok(())
     }
 }
 
 /// A conflict: the problem and the remedy.
 type Conflict = (String, Cow<'static, str>);
 
-fn set_name(
-    present: Option<&str>,
-    field: &'static str,
-    name: &str,
-    editor: &mut Editor,
-) -> Result<(), Conflict> {
-    match present {
-        Some(present) if present == name => Ok(()),
-        Some(present) => Err((
-            format!("spec.{field} is {} and would become {}", quoted(present), quoted(name)),
-            "remove the field from the pod template: stowplan sets it".into(),
-        )),
-        None => {
-            editor.set(&[Member("spec"), Member(field)], name);
-            Ok(())
-        }
-    }
-}
-
 /// The most domains in the search path of a pod, and the most characters of all of them with a blank
 /// between two (Kubernetes).
 const MOST_SEARCHES: usize = 32;
 const MOST_SEARCH_CHARACTERS: usize = 2048;
-
-fn add_search(parts: &Parts<'_>, domain: &str, editor: &mut Editor) -> Result<(), Conflict> {
-    let searches = parts.dns_config.iter().flat_map(|of| of.searches.iter().flatten());
-    let present: Vec<&str> = searches.map(|of| of.as_str()).collect();
-    if present.contains(&domain) {
-        return Ok(());
-    }
-    let characters: usize = present.iter().map(|of| of.len() + 1).sum();
-    if present.len() >= MOST_SEARCHES || characters + domain.len() > MOST_SEARCH_CHARACTERS {
-        return Err((
-            format!("spec.dnsConfig.searches has no room for {domain}"),
-            "remove search domains that the pod does not need".into(),
-        ));
-    }
-    editor.append(&[Member("spec"), Member("dnsConfig"), Member("searches")], domain);
-    Ok(())
-}
 
 fn change_container(
     container: &Container<'_>,
@@ -146,68 +143,66 @@ fn change_container(
     change: &ContainerChange,
     editor: &mut Editor,
 ) -> Result<(), Conflict> {
-    let at = [Member("spec"), Member("containers"), Item(index)];
+    let index = index.to_string();
+    let path = |field| ["spec", "containers", &index, field];
     match change {
         ContainerChange::Variable { name, value } => {
             let mut present = container.env.iter().flatten();
-            match present.find(|variable| variable.name.as_str() == *name) {
-                None => {
-                    let list = [&at[..], &[Member("env")]].concat();
-                    editor.append(&list, json!({"name": name, "value": value}));
-                    Ok(())
-                }
-                Some(own) if own.value.as_ref().is_some_and(|own| own.as_str() == value) => Ok(()),
-                Some(own) => Err((
-                    format!(
-                        "container {} sets the variable {name}{}, and stowplan would set it to {}",
-                        quoted(container.name.as_str()),
-                        own.value
-                            .as_ref()
-                            .map_or_else(String::new, |of| format!(" to {}", quoted(of.as_str()))),
-                        quoted(value)
-                    ),
-                    format!("remove the variable from the container: {key} decides what it says")
+            match present.find(|variable| variable.name == *name) {
+                None => editor.append(&path("env"), json!({"name": name, "value": value})),
+                Some(own) if own.value.as_ref() == Some(value) => {}
+                Some(own) => {
+                    let own = own.value.as_ref().map(|of| format!(" to {}", quoted(of)));
+                    return Err((
+                        format!(
+                            "container {} sets the variable {name}{}, and stowplan would set it to {}",
+                            quoted(container.name.as_str()),
+                            own.unwrap_or_default(),
+                            quoted(value)
+                        ),
+                        format!(
+                            "remove the variable from the container: {key} decides what it says"
+                        )
                         .into(),
-                )),
+                    ));
+                }
             }
         }
-        ContainerChange::Mount { volume, part, path } => {
+        ContainerChange::Mount { volume, part, path: at } => {
             let mut present = container.volume_mounts.iter().flatten();
-            let at_path = present.find(|of| of.mount_path.as_str().trim_end_matches('/') == path);
-            match at_path {
+            match present.find(|of| of.mount_path.trim_end_matches('/') == at) {
                 None => {
-                    let list = [&at[..], &[Member("volumeMounts")]].concat();
-                    let mut mount = json!({"mountPath": path, "name": volume});
+                    let mut mount = json!({"mountPath": at, "name": volume});
                     if let Some(part) = part {
                         mount["subPath"] = json!(part);
                     }
-                    editor.append(&list, mount);
-                    Ok(())
+                    editor.append(&path("volumeMounts"), mount);
                 }
-                Some(own) if own.name.as_str() == *volume => Ok(()),
-                Some(own) => Err((
-                    format!(
-                        "container {} mounts volume {} at {path}",
-                        quoted(container.name.as_str()),
-                        quoted(own.name.as_str())
-                    ),
-                    "mount that volume at another path".into(),
-                )),
+                Some(own) if own.name == *volume => {}
+                Some(own) => {
+                    return Err((
+                        format!(
+                            "container {} mounts volume {} at {at}",
+                            quoted(container.name.as_str()),
+                            quoted(&own.name)
+                        ),
+                        "mount that volume at another path".into(),
+                    ));
+                }
             }
         }
         ContainerChange::Command(command) => {
             let is_set = container.command.as_ref().is_some_and(|of| !of.is_empty());
             if !is_set {
                 let words = command.iter().map(|word| word.as_str().into()).collect();
-                editor.set_list(&[&at[..], &[Member("command")]].concat(), words);
+                editor.set_list(&path("command"), words);
             }
-            Ok(())
         }
         ContainerChange::ReadinessProbe(probe) => {
             if container.readiness_probe.is_none_or(|own| own.get() == "null") {
-                editor.set(&[&at[..], &[Member("readinessProbe")]].concat(), probe.clone());
+                editor.set(&path("readinessProbe"), probe.clone());
             }
-            Ok(())
         }
     }
+    Ok(())
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::Merge;
 use crate::placement::intent::{Change, Intent};
-use crate::placement::patch::Step::Member;
-use crate::placement::patch::{Editor, SCALAR};
+use crate::placement::patch::SCALAR;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::placement::record;
@@ -26,56 +26,51 @@ pub(super) fn outline(pod: &Pod<'_>, intents: &[Intent]) -> Value {
     metadata
 }
 
-pub(super) fn set_labels(
-    pod: &Pod<'_>,
-    intents: &[Intent],
-    editor: &mut Editor,
-    findings: &mut Vec<Finding>,
-) {
-    let mut set: Vec<&str> = Vec::new();
-    for intent in intents {
-        let Change::Label { key, value } = &intent.change else { continue };
-        match pod.label(key) {
-            Some(present) if present == value => {}
-            Some(present) => findings.push(Finding::new(
-                Reason::LabelConflict,
-                intent.key,
-                format!(
-                    "label {key} is already {} and would become {}",
-                    quoted(present),
-                    quoted(value)
-                ),
-                "remove the label from the pod: stowplan sets it",
-            )),
-            // Another intent has set it already.
-            None if set.contains(&key.as_str()) => {}
-            None => {
-                set.push(key);
-                let path = [Member("metadata"), Member("labels"), Member(key)];
-                editor.set(&path, value.as_str());
+impl Merge<'_> {
+    pub(super) fn set_labels(&mut self) {
+        let mut set: Vec<&str> = Vec::new();
+        for intent in self.intents {
+            let Change::Label { key, value } = &intent.change else { continue };
+            match self.pod.label(key) {
+                Some(present) if present == value => {}
+                Some(present) => self.findings.push(Finding::new(
+                    Reason::LabelConflict,
+                    intent.key,
+                    format!(
+                        "label {key} is already {} and would become {}",
+                        quoted(present),
+                        quoted(value)
+                    ),
+                    "remove the label from the pod: stowplan sets it",
+                )),
+                // Another intent has set it already.
+                None if set.contains(&key.as_str()) => {}
+                None => {
+                    set.push(key);
+                    self.editor.set(&["metadata", "labels", key], value.as_str());
+                }
             }
         }
     }
-}
 
-pub(super) fn set_annotations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor) {
-    for intent in intents {
-        let Change::Annotation { key, value } = &intent.change else { continue };
-        let path = [Member("metadata"), Member("annotations"), Member(key)];
-        match value {
-            Some(value) if pod.annotation(key) == Some(value) => {}
-            Some(value) => editor.set(&path, value.as_str()),
-            None => editor.remove(&path),
+    pub(super) fn set_annotations(&mut self) {
+        for intent in self.intents {
+            if let Change::Annotation { key, value } = &intent.change {
+                self.set_annotation(key, value.as_deref());
+            }
         }
     }
-}
 
-pub(super) fn set_record(pod: &Pod<'_>, record: Option<&str>, editor: &mut Editor) {
-    let path = [Member("metadata"), Member("annotations"), Member(record::KEY)];
-    match (pod.annotation(record::KEY), record) {
-        (Some(present), Some(wanted)) if present == wanted => {}
-        (_, Some(wanted)) => editor.set(&path, wanted),
-        (Some(_), None) => editor.remove(&path),
-        (None, None) => {}
+    pub(super) fn set_record(&mut self, record: Option<&str>) {
+        self.set_annotation(record::KEY, record);
+    }
+
+    fn set_annotation(&mut self, key: &str, value: Option<&str>) {
+        let path = ["metadata", "annotations", key];
+        match value {
+            Some(value) if self.pod.annotation(key) == Some(value) => {}
+            Some(value) => self.editor.set(&path, value),
+            None => self.editor.remove(&path),
+        }
     }
 }

@@ -8,25 +8,17 @@
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use serde_json::{Value, json};
 
-use crate::kubernetes::{REQUIRED, required_node_terms};
+use super::Merge;
+use crate::kubernetes::{NODE_TERMS, REQUIRED, required_node_terms};
 use crate::placement::affinity::{Requirement, Requirements, excludes, implies, matches_nothing};
-use crate::placement::intent::{Change, Intent, NodeTerm};
-use crate::placement::patch::Step::{Item, Member};
-use crate::placement::patch::{Editor, Step};
+use crate::placement::intent::{Change, NodeTerm};
+use crate::placement::patch::Editor;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason};
 
 /// The most node selector terms that a merge creates. Every scheduling attempt reads them all; 1,000
 /// were seen to be accepted and scheduled.
 pub(super) const MAX_NODE_TERMS: usize = 256;
-
-const NODE_TERMS: [Step<'_>; 5] = [
-    Member("spec"),
-    Member("affinity"),
-    Member("nodeAffinity"),
-    Member(REQUIRED),
-    Member("nodeSelectorTerms"),
-];
 
 /// A node selector term with the requirements that were added to it.
 #[derive(Clone)]
@@ -65,21 +57,17 @@ struct Combined<'t> {
     is_multiplied: bool,
 }
 
-/// Adds the node affinity of `intents` to the pod's own.
-pub(super) fn add(
-    pod: &Pod<'_>,
-    intents: &[Intent],
-    editor: &mut Editor,
-    findings: &mut Vec<Finding>,
-) {
-    let mut requests = intents.iter().filter_map(|intent| match &intent.change {
-        Change::NodeAffinity(alternatives) => Some((intent.key, alternatives.as_slice())),
-        _ => None,
-    });
-    let Some(first) = requests.next() else { return };
-    match combine_all(pod, first, requests) {
-        Ok((terms, is_multiplied)) => write(pod, &terms, is_multiplied, editor),
-        Err(finding) => findings.push(finding),
+impl Merge<'_> {
+    /// Adds the node affinity of the intents to the pod's own.
+    pub(super) fn add_node_affinity(&mut self) {
+        let requests = self.intents.iter().filter_map(|intent| match &intent.change {
+            Change::NodeAffinity(alternatives) => Some((intent.key, alternatives.as_slice())),
+            _ => None,
+        });
+        match combine_all(self.pod, &requests.collect::<Vec<_>>()) {
+            Ok((terms, is_multiplied)) => write(self.pod, &terms, is_multiplied, &mut self.editor),
+            Err(finding) => self.findings.push(finding),
+        }
     }
 }
 
@@ -87,20 +75,20 @@ pub(super) fn add(
 /// alternatives). Also returns whether terms were multiplied.
 fn combine_all<'t>(
     pod: &'t Pod<'_>,
-    first: (&'static str, &'t [NodeTerm]),
-    others: impl Iterator<Item = (&'static str, &'t [NodeTerm])>,
+    requests: &[(&'static str, &'t [NodeTerm])],
 ) -> Result<(Vec<Term<'t>>, bool), Finding> {
-    let conflict = |key: &'static str, problem: String, remedy: &str| {
+    let conflict = |key: &str, problem: String, remedy: &str| {
         Err(Finding::new(Reason::NodeAffinityConflict, key, problem, remedy))
     };
+    let Some(&(first, _)) = requests.first() else { return Ok((Vec::new(), false)) };
     let mut terms = own_terms(pod);
     if terms.is_empty() {
         let problem = "the pod's required node affinity has only empty terms, which match no node";
         let remedy = "remove the empty terms from nodeSelectorTerms";
-        return conflict(first.0, problem.to_owned(), remedy);
+        return conflict(first, problem.to_owned(), remedy);
     }
     let mut is_multiplied = false;
-    for (key, alternatives) in std::iter::once(first).chain(others) {
+    for &(key, alternatives) in requests {
         let combined = combine(&terms, alternatives);
         if !combined.is_possible {
             let problem = "the pod's own required node affinity excludes every node that would do";
@@ -173,7 +161,7 @@ fn write(pod: &Pod<'_>, terms: &[Term<'_>], is_multiplied: bool, editor: &mut Ed
     // From the end, so that the indexes before stay valid.
     for (index, term) in present.iter().enumerate().rev() {
         if is_empty(pod, index, term) {
-            editor.remove(&path(&[Item(index)]));
+            editor.remove(&path(&[&index.to_string()]));
         }
     }
 }
@@ -182,19 +170,19 @@ fn write(pod: &Pod<'_>, terms: &[Term<'_>], is_multiplied: bool, editor: &mut Ed
 fn append_requirements(terms: &[Term<'_>], editor: &mut Editor) {
     for term in terms {
         let Some((index, _)) = term.own else { continue };
+        let index = index.to_string();
         for added in &term.added {
             for requirement in added.fields() {
-                editor.append(&path(&[Item(index), Member("matchFields")]), json!(requirement));
+                editor.append(&path(&[&index, "matchFields"]), json!(requirement));
             }
             for requirement in added.expressions() {
-                let list = path(&[Item(index), Member("matchExpressions")]);
-                editor.append(&list, json!(requirement));
+                editor.append(&path(&[&index, "matchExpressions"]), json!(requirement));
             }
         }
     }
 }
 
-fn path<'s>(below: &[Step<'s>]) -> Vec<Step<'s>> {
+fn path<'s>(below: &[&'s str]) -> Vec<&'s str> {
     [NODE_TERMS.as_slice(), below].concat()
 }
 

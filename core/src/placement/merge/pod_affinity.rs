@@ -3,10 +3,9 @@
 use k8s_openapi::api::core::v1::{PodAffinityTerm, WeightedPodAffinityTerm};
 use serde_json::json;
 
+use super::Merge;
 use crate::kubernetes::{PREFERRED, REQUIRED, required_anti_terms, required_pod_terms};
 use crate::placement::intent::{Change, Enforcement, Intent, PodTerm};
-use crate::placement::patch::Editor;
-use crate::placement::patch::Step::Member;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning};
 
@@ -25,43 +24,49 @@ fn have(
     }
 }
 
-/// Adds the pod affinity and anti-affinity of `intents` to the pod's own.
-pub(super) fn add(
-    pod: &Pod<'_>,
-    intents: &[Intent],
-    editor: &mut Editor,
-    findings: &mut Vec<Finding>,
-) {
-    let (required, apart) =
-        (required_pod_terms(Some(&pod.affinity)), required_anti_terms(Some(&pod.affinity)));
-    let preferred = pod.affinity.pod_affinity.as_ref();
-    let preferred =
-        preferred.and_then(|of| of.preferred_during_scheduling_ignored_during_execution.as_ref());
-    let rather_apart = pod.affinity.pod_anti_affinity.as_ref();
-    let rather_apart = rather_apart
-        .and_then(|of| of.preferred_during_scheduling_ignored_during_execution.as_ref());
-    let mut added_required: Option<&Intent> = None;
-    for intent in intents {
-        match &intent.change {
-            Change::PodAffinity(term) if !have(required, preferred, term) => {
-                if term.enforcement == Enforcement::Required {
-                    if added_required.is_some() || !required.is_empty() {
-                        findings.push(second_required_term(intent, added_required));
-                        continue;
+impl Merge<'_> {
+    /// Adds the pod affinity and anti-affinity of the intents to the pod's own.
+    pub(super) fn add_pod_affinity(&mut self) {
+        let affinity = &self.pod.affinity;
+        let (required, apart) =
+            (required_pod_terms(Some(affinity)), required_anti_terms(Some(affinity)));
+        let preferred = affinity.pod_affinity.as_ref();
+        let preferred = preferred
+            .and_then(|of| of.preferred_during_scheduling_ignored_during_execution.as_ref());
+        let rather_apart = affinity.pod_anti_affinity.as_ref();
+        let rather_apart = rather_apart
+            .and_then(|of| of.preferred_during_scheduling_ignored_during_execution.as_ref());
+        let mut added_required: Option<&Intent> = None;
+        for intent in self.intents {
+            match &intent.change {
+                Change::PodAffinity(term) if !have(required, preferred, term) => {
+                    if term.enforcement == Enforcement::Required {
+                        if added_required.is_some() || !required.is_empty() {
+                            self.findings.push(second_required_term(intent, added_required));
+                            continue;
+                        }
+                        added_required = Some(intent);
                     }
-                    added_required = Some(intent);
+                    self.write_pod_term("podAffinity", term);
                 }
-                write(editor, "podAffinity", term);
+                Change::PodAntiAffinity(term) if !have(apart, rather_apart, term) => {
+                    self.write_pod_term("podAntiAffinity", term);
+                }
+                Change::PodAffinityHint(mates) if required.is_empty() => {
+                    let path = ["spec", "affinity", "podAffinity", REQUIRED];
+                    self.editor.append(&path, json!(mates.term()));
+                }
+                _ => {}
             }
-            Change::PodAntiAffinity(term) if !have(apart, rather_apart, term) => {
-                write(editor, "podAntiAffinity", term);
-            }
-            Change::PodAffinityHint(mates) if required.is_empty() => {
-                let path = ["spec", "affinity", "podAffinity", REQUIRED].map(Member);
-                editor.append(&path, json!(mates.term()));
-            }
-            _ => {}
         }
+    }
+
+    fn write_pod_term(&mut self, member: &str, term: &PodTerm) {
+        let list = match term.enforcement {
+            Enforcement::Required => REQUIRED,
+            Enforcement::Preferred => PREFERRED,
+        };
+        self.editor.append(&["spec", "affinity", member, list], term.to_json());
     }
 }
 
@@ -104,17 +109,6 @@ fn second_required_term(intent: &Intent, other: Option<&Intent>) -> Finding {
     );
     let remedy = "remove one of them, or make the pod's own term preferred";
     Finding::new(Reason::PodAffinityConflict, intent.key, problem, remedy)
-}
-
-fn write(editor: &mut Editor, member: &'static str, term: &PodTerm) {
-    let list = match term.enforcement {
-        Enforcement::Required => REQUIRED,
-        Enforcement::Preferred => PREFERRED,
-    };
-    editor.append(
-        &[Member("spec"), Member("affinity"), Member(member), Member(list)],
-        term.to_json(),
-    );
 }
 
 /// Returns true if the pod has the required pod-affinity term `term` already, or can be given it.

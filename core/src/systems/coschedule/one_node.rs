@@ -20,7 +20,7 @@ use crate::kubernetes::required_node_terms;
 use crate::names::is_dns_subdomain;
 use crate::placement::affinity::bound_to;
 use crate::placement::intent::{
-    Change, Enforcement, LabelRequirement, Operator, PodTerm, Selector,
+    Change, Enforcement, Operator, PodTerm, Selector, label_requirement,
 };
 use crate::placement::merge::takes_pod_term;
 use crate::placement::reason::shorten;
@@ -54,11 +54,7 @@ pub(crate) fn applies_to(claim: &Name, view: &View) -> bool {
 
 /// The pod-affinity term to the pods that mount a claim.
 fn toward(claim: &str) -> PodTerm {
-    let requirement = LabelRequirement {
-        key: keys::of_claim(claim).into(),
-        operator: Operator::In,
-        value: keys::MOUNTED.to_owned(),
-    };
+    let requirement = label_requirement(keys::of_claim(claim), Operator::In, keys::MOUNTED);
     PodTerm { enforcement: Enforcement::Required, selector: Selector::by(requirement) }
 }
 

@@ -10,7 +10,7 @@ use super::keys;
 use super::request::{Implementation, Request, Role};
 use super::server::Server;
 use super::{NAME, config, container};
-use crate::placement::container::{Container, Mount, Parts, User, Volume};
+use crate::placement::container::{Container, Parts, User, Volume};
 use crate::placement::intent::{Change, ContainerChange, Intent};
 use crate::placement::object::Metadata;
 use crate::placement::pod::Pod;
@@ -49,16 +49,14 @@ chmod 600 keys/id_ed25519 keys/id_ed25519.pub keys/authorized_keys keys/config
 
 /// Decides the changes to a pod.
 pub(super) fn request(pod: &Pod<'_>, view: &View, policy: &Policy) -> Outcome {
-    let mut outcome = Outcome::default();
     match Request::parse(pod) {
-        None => {}
-        Some(Err(findings)) => outcome.findings = findings,
+        None => Outcome::default(),
+        Some(Err(findings)) => findings.into(),
         Some(Ok(request)) => match Member::find(pod, &request, view, policy) {
-            Ok(member) => member.join(&mut outcome, view),
-            Err(finding) => outcome.findings.push(finding),
+            Ok(member) => member.join(view),
+            Err(finding) => vec![finding].into(),
         },
     }
-    outcome
 }
 
 /// A pod of a cluster, with what the changes depend on.
@@ -115,7 +113,8 @@ impl<'m> Member<'m> {
         self.server.port(self.request, self.policy)
     }
 
-    fn join(&self, outcome: &mut Outcome, view: &View) {
+    fn join(&self, view: &View) -> Outcome {
+        let mut outcome = Outcome::default();
         let Request { cluster, role, .. } = self.request;
         let mut changes = Vec::new();
         self.add_names(&mut changes);
@@ -157,6 +156,7 @@ impl<'m> Member<'m> {
             let text = "spec.nodeName bypasses the scheduler";
             outcome.warnings.push(Warning::new(keys::CLUSTER, text));
         }
+        outcome
     }
 
     fn container(&self) -> &Container<'m> {
@@ -238,10 +238,8 @@ impl<'m> Member<'m> {
 
     fn add_config(&self, changes: &mut Vec<(&'static str, Change)>) {
         let name = keys::config_map(&self.request.cluster);
-        let is_same = |volume: &Volume<'_>| {
-            let shown = volume.config_map.as_ref().and_then(|of| of.name.as_ref());
-            shown.is_some_and(|shown| shown.as_str() == name)
-        };
+        let is_same =
+            |volume: &Volume<'_>| volume.config_map.as_ref().is_some_and(|of| of.name == name);
         if self.shows(keys::CONFIG_DIR, is_same) {
             return;
         }
@@ -258,10 +256,10 @@ impl<'m> Member<'m> {
     /// Returns true if the container mounts a volume at a path that `is_same` accepts.
     fn shows(&self, path: &str, is_same: impl Fn(&Volume<'_>) -> bool) -> bool {
         let mut mounts = self.container().volume_mounts.iter().flatten();
-        let at_path = |mount: &&Mount<'_>| mount.mount_path.as_str().trim_end_matches('/') == path;
-        let Some(mount) = mounts.find(at_path) else { return false };
+        let at_path = mounts.find(|mount| mount.mount_path.trim_end_matches('/') == path);
+        let Some(mount) = at_path else { return false };
         let mut volumes = self.parts.volumes.iter().flatten();
-        volumes.find(|volume| volume.name == mount.name).is_some_and(is_same)
+        volumes.find(|volume| volume.name.as_str() == mount.name).is_some_and(is_same)
     }
 
     fn mount(

@@ -1,12 +1,13 @@
 //! Builds the operations of a [`Write::Patch`](super::Write::Patch). Paths are given as unescaped tokens.
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use json_patch::{PatchOperation, TestOperation};
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use serde_json::{Value, json};
 
-use crate::kubernetes::{AboveNodeTerms, REQUIRED};
+use crate::kubernetes::{AboveNodeTerms, NODE_TERMS};
 use crate::placement::affinity::matches_nothing;
+use crate::placement::patch::pointer;
+pub use crate::placement::patch::{add, remove, replace};
 use crate::view::Identity;
 
 /// Tests the UID; the first operation of every patch.
@@ -19,24 +20,6 @@ pub fn test_uid(uid: &str) -> PatchOperation {
 #[must_use]
 pub fn test(path: &[&str], value: impl Into<Value>) -> PatchOperation {
     PatchOperation::Test(TestOperation { path: pointer(path), value: value.into() })
-}
-
-/// Adds a field or a list item, or replaces a field.
-#[must_use]
-pub fn add(path: &[&str], value: impl Into<Value>) -> PatchOperation {
-    PatchOperation::Add(AddOperation { path: pointer(path), value: value.into() })
-}
-
-/// Replaces a value that exists.
-#[must_use]
-pub fn replace(path: &[&str], value: impl Into<Value>) -> PatchOperation {
-    PatchOperation::Replace(ReplaceOperation { path: pointer(path), value: value.into() })
-}
-
-/// Removes a value that exists.
-#[must_use]
-pub fn remove(path: &[&str]) -> PatchOperation {
-    PatchOperation::Remove(RemoveOperation { path: pointer(path) })
 }
 
 /// Removes the scheduling gate `name` from a pod, after `others`. Tests the version of the pod: the
@@ -111,10 +94,4 @@ pub(crate) fn require_nodes(
             }
         })
         .collect()
-}
-
-const NODE_TERMS: [&str; 5] = ["spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms"];
-
-fn pointer(path: &[&str]) -> PointerBuf {
-    PointerBuf::from_tokens(path.iter().copied())
 }

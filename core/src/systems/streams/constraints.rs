@@ -1,12 +1,13 @@
 //! Translates colocation, exlocation and isolation into pod affinity and anti-affinity.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+
 use super::request::{Request, element_of, job_of, missing_labels};
 use super::token::Token;
 use super::{Placing, keys};
 use crate::kubernetes::HOSTNAME;
 use crate::placement::intent::{
-    Change, Enforcement, LabelRequirement, Operator, PodTerm, Selector, label_requirement,
-    on_labels,
+    Change, Enforcement, Operator, PodTerm, Selector, label_requirement, on_labels,
 };
 use crate::placement::reason::{Reason, quoted};
 
@@ -193,10 +194,10 @@ pub(super) fn by_enforcement(
     }
 }
 
-fn same_job(job: &str) -> LabelRequirement {
+fn same_job(job: &str) -> LabelSelectorRequirement {
     label_requirement(keys::JOB, Operator::In, job)
 }
 
-fn other_element(element: &str) -> LabelRequirement {
+fn other_element(element: &str) -> LabelSelectorRequirement {
     label_requirement(keys::PROCESSING_ELEMENT, Operator::NotIn, element)
 }

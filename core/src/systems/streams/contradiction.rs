@@ -113,8 +113,9 @@ fn matches<'l>(selector: &Selector, label: impl Fn(&str) -> Option<&'l str>) -> 
         }
         Selector::Expressions { identity, further, .. } => {
             identity.iter().chain(further).all(|rule| {
-                let is_same = label(&rule.key) == Some(rule.value.as_str());
-                is_same == matches!(rule.operator, Operator::In)
+                let own = label(&rule.key);
+                let is_same = rule.values.iter().flatten().any(|value| own == Some(value.as_str()));
+                is_same == (rule.operator == Operator::In.as_str())
             })
         }
     }

@@ -19,7 +19,6 @@ use crate::systems::coschedule::{NAME, keys};
 use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::pause::KEEPS_NODE;
 use crate::view::{ControllerState, Name};
-use crate::wire::Text;
 
 /// The labels of virtual nodes that each have one pod: that of Virtual Kubelet, with which providers run pods outside
 /// of nodes, and that of EKS on Fargate.
@@ -242,7 +241,7 @@ impl<'p> PodRequest<'p> {
     fn warn_about_ephemeral(&mut self, key: &str) {
         let view = self.view;
         for volume in &self.pod.ephemeral {
-            let Some(class) = volume.class.as_ref().map(Text::as_str) else { continue };
+            let Some(class) = volume.class.as_deref() else { continue };
             if view.storage_class(class).is_none_or(|class| class.waits) {
                 continue;
             }

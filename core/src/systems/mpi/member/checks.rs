@@ -89,12 +89,10 @@ impl Member<'_> {
                 "write another port, and declare it in the container's ports as hostPort",
             ));
         }
-        let is_port = |own: Option<i64>| own == Some(i64::from(port));
+        let is_port = |own: i32| own == i32::from(port);
         // Where hostPort is missing, Kubernetes sets it in a pod with hostNetwork.
         let mut declared = self.container().ports.iter().flatten();
-        if declared.any(|of| {
-            is_port(of.container_port) && of.host_port.is_none_or(|own| is_port(Some(own)))
-        }) {
+        if declared.any(|of| is_port(of.container_port) && of.host_port.is_none_or(is_port)) {
             return Ok(());
         }
         Err(Finding::new(
