@@ -39,7 +39,7 @@ fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     let hosts = match cluster.hosts() {
         Ok(hosts) => hosts,
         Err(problem) => {
-            diagnosis.report(problem.to_string(), problem.remedy());
+            diagnosis.report(problem.text, problem.remedy);
             return Some(diagnosis);
         }
     };
@@ -47,10 +47,10 @@ fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     let suspended = cluster.workloads.iter().filter(|(_, of)| of.is_suspended && !of.is_over);
     // Clean-up leaves workers like that.
     let suspended = suspended.filter(|(_, of)| of.request.role == Role::Launcher || !has_ended);
-    let suspended = suspended.map(|(name, _)| Problem::Suspended { job: (*name).clone() });
-    let problem = cluster.problem().filter(|of| !matches!(of, Problem::Suspended { .. }));
-    for problem in problem.into_iter().chain(suspended) {
-        diagnosis.report(problem.to_string(), problem.remedy());
+    let suspended: Vec<Problem> = suspended.map(|(name, _)| Problem::suspended(name)).collect();
+    let other = cluster.problem().filter(|of| !suspended.contains(of));
+    for problem in other.into_iter().chain(suspended) {
+        diagnosis.report(problem.text, problem.remedy);
     }
     if has_ended {
         diagnosis.decided.push("the launcher has ended".to_owned());
@@ -61,7 +61,7 @@ fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
         let what = format!("Service {} does not exist, or is not stowplan's", key.name);
         diagnosis.report(what, format!("kubectl describe {}; {SEE_CONTROLLER}", first(&cluster)));
     }
-    let workers = cluster.workers(&hosts, view);
+    let workers = cluster.workers(&hosts);
     let reachable = workers.iter().filter(|worker| worker.is_reachable()).count();
     diagnosis.decided.push(format!(
         "{reachable} of {} Ready and with a DNS name",
@@ -140,7 +140,7 @@ fn diagnose_worker(
             part.node = Some(node.to_owned());
             part.hostname = Some(worker.host.hostname.to_string());
             report_node(&mut part, context, node, name);
-            report_containers(&mut part, cluster, of, pod, name, row, context);
+            report_containers(&mut part, context, of, pod, row);
             part
         }
     };
@@ -172,20 +172,16 @@ fn report_node(part: &mut Diagnosis, context: &Context<'_>, node: &str, pod: &Na
 /// Reports the containers of a worker with a node: the copies of the keys first, then the ssh server.
 fn report_containers(
     part: &mut Diagnosis,
-    cluster: &Cluster<'_>,
+    context: &Context<'_>,
     of: &Workload,
     pod: &Pod,
-    name: &Name,
     row: &MpiPod,
-    context: &Context<'_>,
 ) {
     let status = pod.status.as_ref();
-    let keys =
-        status.and_then(|status| find_status(&status.init_container_statuses, KEYS_CONTAINER));
-    let logs = |container: &str| {
-        format!("kubectl logs {} -n {} -c {container}", name.name, name.namespace)
-    };
-    match keys.and_then(|keys| keys.state.as_ref()) {
+    let keys = status.and_then(|of| find_state(&of.init_container_statuses, KEYS_CONTAINER));
+    let pod_name = format!("{} -n {}", part.name, part.namespace);
+    let logs = |container: &str| format!("kubectl logs {pod_name} -c {container}");
+    match keys {
         Some(ContainerState { terminated: Some(end), .. }) if end.exit_code != 0 => {
             let why = end.message.as_deref().or(end.reason.as_deref()).unwrap_or_default();
             let what = format!("the keys could not be copied: exit code {} {why}", end.exit_code);
@@ -197,20 +193,17 @@ fn report_containers(
             let why = wait.message.as_deref().or(wait.reason.as_deref()).unwrap_or_default();
             return part.report(
                 format!("its keys are not copied yet: {why}"),
-                format!("kubectl describe pod {} -n {}", name.name, name.namespace),
+                format!("kubectl describe pod {pod_name}"),
             );
         }
         _ if !row.started => {
-            let secret = keys::secret(&cluster.name.name);
             return part.report(
                 format!(
-                    "no container of it has started; it needs Secret {secret} and ConfigMap {}",
-                    keys::config_map(&cluster.name.name)
+                    "no container of it has started; it needs Secret {} and ConfigMap {}",
+                    keys::secret(&row.cluster),
+                    keys::config_map(&row.cluster)
                 ),
-                format!(
-                    "kubectl describe pod {} -n {}; {SEE_CONTROLLER}",
-                    name.name, name.namespace
-                ),
+                format!("kubectl describe pod {pod_name}; {SEE_CONTROLLER}"),
             );
         }
         _ => {}
@@ -220,16 +213,14 @@ fn report_containers(
         return;
     }
     let main = &*of.container;
-    let state = status.and_then(|status| find_status(&status.container_statuses, main));
-    let state = state.and_then(|status| status.state.as_ref());
-    let waits = state.and_then(|state| state.waiting.as_ref());
-    let ended = state.and_then(|state| state.terminated.as_ref());
-    let what = match (waits, ended) {
-        (Some(wait), _) => format!(
+    let what = match status.and_then(|status| find_state(&status.container_statuses, main)) {
+        Some(ContainerState { waiting: Some(wait), .. }) => format!(
             "container {main} waits: {}",
             wait.message.as_deref().or(wait.reason.as_deref()).unwrap_or("no reason is given")
         ),
-        (_, Some(end)) => format!("container {main} has ended with exit code {}", end.exit_code),
+        Some(ContainerState { terminated: Some(end), .. }) => {
+            format!("container {main} has ended with exit code {}", end.exit_code)
+        }
         _ => format!(
             "it is not Ready: the ssh server must listen on port {}",
             of.port(context.policy)
@@ -282,9 +273,9 @@ fn report_unplaced(part: &mut Diagnosis, pod: &Pod, of: &Workload, context: &Con
     report_mode(part, of, pod, context);
 }
 
-fn find_status<'s>(
+fn find_state<'s>(
     statuses: &'s Option<Vec<ContainerStatus>>,
     name: &str,
-) -> Option<&'s ContainerStatus> {
-    statuses.iter().flatten().find(|status| status.name == name)
+) -> Option<&'s ContainerState> {
+    statuses.iter().flatten().find(|status| status.name == name)?.state.as_ref()
 }

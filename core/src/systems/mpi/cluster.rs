@@ -2,13 +2,11 @@
 //! and `plan` derive the same from it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 
 use super::config::{self, Domain, Host};
 use super::keys;
 use super::kinds::pod::MpiPod;
 use super::kinds::workload::Workload;
-use super::policy::Mpi;
 use super::request::{Implementation, Role};
 use crate::systems::View;
 use crate::systems::policy::Policy;
@@ -24,7 +22,8 @@ pub(super) struct Cluster<'v> {
     pub workloads: Vec<(&'v Name, &'v Workload)>,
     /// By name.
     pub pods: Vec<(&'v Name, &'v MpiPod)>,
-    policy: &'v Policy,
+    pub view: &'v View,
+    pub policy: &'v Policy,
 }
 
 /// A worker that the workloads promise.
@@ -50,100 +49,57 @@ impl Worker<'_, '_> {
     }
 }
 
-/// The reason why a cluster does not start. The text continues "the cluster does not start: ".
+/// The reason why a cluster does not start.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Problem {
-    /// No workload makes workers.
-    NoWorkers,
-    /// A workload is there and makes none: clean-up leaves a StatefulSet like that.
-    ScaledToZero { resource: Resource, workload: Name, annotated: Option<u32> },
-    /// A Job of workers makes none until it is resumed: clean-up leaves it like that.
-    Suspended { job: Name },
-    /// The workloads make another number of workers than an annotation says.
-    Differs { annotated: u32, found: u32 },
-    /// A Job does not run all of its workers at once.
-    NotAtOnce { job: Box<str>, parallelism: u32, completions: u32 },
-    /// No ConfigMap can have a hostfile of this length.
-    TooLong { bytes: usize, hosts: usize },
+pub(crate) struct Problem {
+    /// The reason of the event, a stable word.
+    pub reason: &'static str,
+    /// Continues "the cluster does not start: ".
+    pub text: String,
+    pub remedy: String,
 }
 
 impl Problem {
-    /// The reason of the event, a stable word.
-    pub(crate) const fn reason(&self) -> &'static str {
-        match self {
-            Self::NoWorkers | Self::ScaledToZero { .. } | Self::Suspended { .. } => {
-                reason::NO_WORKERS
-            }
-            Self::Differs { .. } => reason::WORKERS_DIFFER,
-            Self::NotAtOnce { .. } => reason::WORKERS_NOT_AT_ONCE,
-            Self::TooLong { .. } => reason::HOSTFILE_TOO_LONG,
-        }
-    }
-
-    /// A remedy.
-    pub(crate) fn remedy(&self) -> String {
-        match self {
-            Self::NoWorkers => format!(
-                "create a StatefulSet or an Indexed Job whose pod template has the cluster's name in {} and {}: worker",
-                keys::CLUSTER,
-                keys::ROLE
-            ),
-            Self::ScaledToZero { resource, workload, annotated } if *resource == STATEFUL_SET => {
-                let Name { namespace, name } = workload;
-                let (count, more) = match annotated {
-                    Some(annotated) => (*annotated, ""),
-                    None => (1, ": or more, as many workers as the launcher shall use"),
-                };
-                format!("kubectl scale statefulset {name} -n {namespace} --replicas={count}{more}")
-            }
-            Self::ScaledToZero { .. } => {
-                "create the Job again with completionMode: Indexed and its completions".to_owned()
-            }
-            Self::Suspended { job: Name { namespace, name } } => format!(
+    /// A Job of workers makes none until it is resumed: clean-up leaves it like that.
+    pub(crate) fn suspended(job: &Name) -> Self {
+        let Name { namespace, name } = job;
+        Self {
+            reason: reason::NO_WORKERS,
+            text: format!("Job {name} is suspended"),
+            remedy: format!(
                 "unless a queue resumes it: kubectl patch job {name} -n {namespace} -p '{{\"spec\":{{\"suspend\":false}}}}'"
             ),
-            Self::Differs { found, .. } => {
-                format!(
-                    "scale the workers, or write {}: \"{found}\" on all pod templates",
-                    keys::WORKERS
-                )
-            }
-            Self::NotAtOnce { completions, .. } => format!("set parallelism to {completions}"),
-            Self::TooLong { .. } => {
-                "use fewer workers with more slots, or shorter names".to_owned()
-            }
         }
     }
-}
 
-impl fmt::Display for Problem {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoWorkers => {
-                formatter.write_str("no workload of the namespace makes its workers")
-            }
-            Self::ScaledToZero { resource, workload, .. } => {
-                let why = match *resource == STATEFUL_SET {
-                    true => "is scaled to 0",
-                    false => "has no completions, or is not Indexed",
-                };
-                write!(formatter, "{} {} makes no workers: it {why}", resource.kind, workload.name)
-            }
-            Self::Suspended { job } => write!(formatter, "Job {} is suspended", job.name),
-            Self::Differs { annotated, found } => write!(
-                formatter,
-                "the annotation {} says {annotated}, and the workloads make {found}",
-                keys::WORKERS
-            ),
-            Self::NotAtOnce { job, parallelism, completions } => write!(
-                formatter,
-                "Job {job} runs {parallelism} of its {completions} workers at once, so they are never all ready"
-            ),
-            Self::TooLong { bytes, hosts } => write!(
-                formatter,
+    /// A workload is there and makes none: clean-up leaves a StatefulSet like that.
+    fn scaled_to_zero(workload: &Name, resource: Resource, annotated: Option<u32>) -> Self {
+        let Name { namespace, name } = workload;
+        let (why, remedy) = if resource == STATEFUL_SET {
+            let (count, more) = match annotated {
+                Some(annotated) => (annotated, ""),
+                None => (1, ": or more, as many workers as the launcher shall use"),
+            };
+            let remedy =
+                format!("kubectl scale statefulset {name} -n {namespace} --replicas={count}{more}");
+            ("is scaled to 0", remedy)
+        } else {
+            let remedy = "create the Job again with completionMode: Indexed and its completions";
+            ("has no completions, or is not Indexed", remedy.to_owned())
+        };
+        let text = format!("{} {name} makes no workers: it {why}", resource.kind);
+        Self { reason: reason::NO_WORKERS, text, remedy }
+    }
+
+    /// No ConfigMap can have files of this length.
+    fn too_long(bytes: usize, hosts: usize) -> Self {
+        Self {
+            reason: reason::HOSTFILE_TOO_LONG,
+            text: format!(
                 "the files for {hosts} hosts have at least {bytes} bytes, and a ConfigMap has at most {}",
                 config::MOST_BYTES
             ),
+            remedy: "use fewer workers with more slots, or shorter names".to_owned(),
         }
     }
 }
@@ -181,11 +137,7 @@ impl<'v> Cluster<'v> {
         let mut workloads = view.workloads_of_cluster(&name);
         workloads.retain(|(_, of)| !of.identity.deleting);
         let pods = view.pods_of_cluster(&name);
-        Self { name, workloads, pods, policy }
-    }
-
-    fn mpi(&self) -> &'v Mpi {
-        &self.policy.mpi
+        Self { name, workloads, pods, view, policy }
     }
 
     /// The workloads of a role.
@@ -199,6 +151,16 @@ impl<'v> Cluster<'v> {
         going.or_else(|| self.of_role(Role::Launcher).next())
     }
 
+    /// The name of its ConfigMap.
+    pub(crate) fn config_map(&self) -> Name {
+        Name::new(&self.name.namespace, &keys::config_map(&self.name.name))
+    }
+
+    /// The name of its Secret.
+    pub(crate) fn secret(&self) -> Name {
+        Name::new(&self.name.namespace, &keys::secret(&self.name.name))
+    }
+
     fn implementation(&self) -> Implementation {
         let first = self.launcher().or_else(|| self.of_role(Role::Worker).next());
         first.map(|(_, of)| of.request.implementation).unwrap_or_default()
@@ -206,7 +168,7 @@ impl<'v> Cluster<'v> {
 
     /// Where its DNS names are.
     pub(crate) fn domain(&self) -> Domain<'_> {
-        Domain { namespace: &self.name.namespace, domain: &self.mpi().cluster_domain }
+        Domain { namespace: &self.name.namespace, domain: &self.policy.mpi.cluster_domain }
     }
 
     /// The hosts in the order of the hostfile: a launcher that is a host too, then the workers of each
@@ -260,7 +222,7 @@ impl<'v> Cluster<'v> {
             hosts = hosts.saturating_add(count);
         }
         if bytes > config::MOST_BYTES {
-            return Err(Problem::TooLong { bytes, hosts });
+            return Err(Problem::too_long(bytes, hosts));
         }
         Ok(())
     }
@@ -303,7 +265,7 @@ impl<'v> Cluster<'v> {
         let dirs: BTreeSet<&str> =
             self.workloads.iter().map(|(_, of)| of.request.ssh_dir(self.policy)).collect();
         let dirs: Vec<&str> = dirs.into_iter().collect();
-        let too_long = |bytes| Problem::TooLong { bytes, hosts: hosts.len() };
+        let too_long = |bytes| Problem::too_long(bytes, hosts.len());
         config::data(hosts, self.implementation(), &dirs, self.domain()).map_err(too_long)
     }
 
@@ -317,31 +279,54 @@ impl<'v> Cluster<'v> {
             found = found.saturating_add(completions);
             if let Some(parallelism) = workers.parallelism.filter(|at_once| *at_once < completions)
             {
-                let job = (*name.name).into();
-                return Some(Problem::NotAtOnce { job, parallelism, completions });
+                return Some(Problem {
+                    reason: reason::WORKERS_NOT_AT_ONCE,
+                    text: format!(
+                        "Job {} runs {parallelism} of its {completions} workers at once, so they are never all ready",
+                        name.name
+                    ),
+                    remedy: format!("set parallelism to {completions}"),
+                });
             }
         }
         let launcher = self.launcher().filter(|(_, of)| !of.is_over)?;
         let mut annotated = self.workloads.iter().filter_map(|(_, of)| of.request.workers);
         // With an empty hostfile Open MPI 5 runs all ranks on the launcher, and succeeds.
         if found == 0 && !launcher.1.request.launcher_as_worker {
+            let no_workload = || Problem {
+                reason: reason::NO_WORKERS,
+                text: "no workload of the namespace makes its workers".to_owned(),
+                remedy: format!(
+                    "create a StatefulSet or an Indexed Job whose pod template has the cluster's name in {} and {}: worker",
+                    keys::CLUSTER,
+                    keys::ROLE
+                ),
+            };
             let empty = self.of_role(Role::Worker).next();
-            return Some(empty.map_or(Problem::NoWorkers, |(name, of)| Problem::ScaledToZero {
-                resource: of.resource,
-                workload: name.clone(),
-                annotated: annotated.next(),
+            return Some(empty.map_or_else(no_workload, |(name, of)| {
+                Problem::scaled_to_zero(name, of.resource, annotated.next())
             }));
         }
         let mut of_workers = self.of_role(Role::Worker);
         if let Some((job, _)) = of_workers.find(|(_, of)| of.is_suspended && !of.is_over) {
-            return Some(Problem::Suspended { job: job.clone() });
+            return Some(Problem::suspended(job));
         }
         let differs = annotated.find(|annotated| *annotated != found);
-        differs.map(|annotated| Problem::Differs { annotated, found })
+        differs.map(|annotated| Problem {
+            reason: reason::WORKERS_DIFFER,
+            text: format!(
+                "the annotation {} says {annotated}, and the workloads make {found}",
+                keys::WORKERS
+            ),
+            remedy: format!(
+                "scale the workers, or write {}: \"{found}\" on all pod templates",
+                keys::WORKERS
+            ),
+        })
     }
 
     /// The workers that the workloads promise, in the order of `hosts`.
-    pub(crate) fn workers<'c>(&self, hosts: &'c [Host], view: &'v View) -> Vec<Worker<'c, 'v>> {
+    pub(crate) fn workers<'c>(&self, hosts: &'c [Host]) -> Vec<Worker<'c, 'v>> {
         let mut pods: HashMap<(&str, &str), (&'v Name, &'v MpiPod)> = HashMap::new();
         for (name, pod) in
             self.pods.iter().filter(|(_, pod)| pod.role == Role::Worker && !pod.finished)
@@ -359,7 +344,7 @@ impl<'v> Cluster<'v> {
             .filter_map(|host| {
                 let workload = workloads.next()?;
                 let of_service = records.entry(&host.service).or_insert_with(|| {
-                    view.hostnames_of_service(&Name::new(&self.name.namespace, &host.service))
+                    self.view.hostnames_of_service(&Name::new(&self.name.namespace, &host.service))
                 });
                 let pod = pods.get(&(&*workload.1.identity.uid, &*host.hostname)).copied();
                 let has_record = of_service.contains(&*host.hostname);

@@ -9,6 +9,7 @@ use super::cluster::{Cluster, Problem, reason, service_field};
 use super::config::HOSTFILE;
 use super::keys::ROLE;
 use super::reconcile;
+use super::request::Role;
 use crate::systems::View;
 use crate::systems::check::words::counted;
 use crate::systems::plan::{Confirmation, Write};
@@ -36,11 +37,11 @@ pub fn find_wholes(
             input.iter().any(|(resource, given)| *resource == of.resource && given == *name)
         })
     };
-    clusters.filter(is_given).map(|cluster| preview(&cluster, view, policy, now)).collect()
+    clusters.filter(is_given).map(|cluster| preview(&cluster, now)).collect()
 }
 
-fn preview(cluster: &Cluster<'_>, view: &View, policy: &Policy, now: Timestamp) -> Whole {
-    let plan = reconcile::plan_cluster(cluster, view, policy, now);
+fn preview(cluster: &Cluster<'_>, now: Timestamp) -> Whole {
+    let plan = reconcile::plan_cluster(cluster, now);
     let mut makes: Vec<Value> = Vec::new();
     for action in plan.actions {
         if let Write::Create(document) = action.write {
@@ -87,15 +88,13 @@ fn preview(cluster: &Cluster<'_>, view: &View, policy: &Policy, now: Timestamp) 
             cluster.name.name
         ));
     }
-    match &problem {
-        None => {}
+    if let Some(Problem { reason: word, text: why, remedy }) = &problem {
         // They may be in the cluster, whose workloads `plan` does not read.
-        Some(Problem::NoWorkers) => {
+        if *word == reason::NO_WORKERS && cluster.of_role(Role::Worker).next().is_none() {
             text.push("the launcher waits for workers: no workload here makes any".to_owned());
-        }
-        Some(problem) => {
-            text.push(format!("{}: does not start: {problem}", problem.reason()));
-            text.push(format!("  {}", problem.remedy()));
+        } else {
+            text.push(format!("{word}: does not start: {why}"));
+            text.push(format!("  {remedy}"));
         }
     }
     Whole {
@@ -104,8 +103,8 @@ fn preview(cluster: &Cluster<'_>, view: &View, policy: &Policy, now: Timestamp) 
         namespace: cluster.name.namespace.to_string(),
         name: cluster.name.name.to_string(),
         makes,
-        is_refused: problem.as_ref().is_some_and(|of| of.reason() != reason::NO_WORKERS),
-        problem: problem.map(|problem| problem.to_string()),
+        is_refused: problem.as_ref().is_some_and(|of| of.reason != reason::NO_WORKERS),
+        problem: problem.map(|problem| problem.text),
         text,
     }
 }

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::cluster::{Cluster, Problem, reason};
+use super::cluster::{Cluster, Problem, Worker, reason};
 use super::kinds::workload::Workload;
 use super::member::is_allowed;
 use super::request::Role;
@@ -54,7 +54,7 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     for name in view.mpi_clusters() {
         let cluster = Cluster::new(name, view, policy);
-        let of_cluster = plan_cluster(&cluster, view, policy, now);
+        let of_cluster = plan_cluster(&cluster, now);
         plan.actions.extend(of_cluster.actions);
         of_cluster.recheck_at.into_iter().for_each(|at| plan.recheck_by(at));
     }
@@ -62,56 +62,49 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
 }
 
 /// Plans the changes for one cluster.
-pub(super) fn plan_cluster<'v>(
-    cluster: &Cluster<'v>,
-    view: &'v View,
-    policy: &'v Policy,
-    now: Timestamp,
-) -> Plan {
-    let mut planner =
-        Planner { view, policy, now, plan: Plan::default(), warnings: BTreeMap::new() };
-    planner.plan(cluster);
+pub(super) fn plan_cluster(cluster: &Cluster<'_>, now: Timestamp) -> Plan {
+    let mut planner = Planner { cluster, now, plan: Plan::default(), warnings: BTreeMap::new() };
+    planner.plan();
     planner.finish()
 }
 
 /// A plan for one cluster that is being built.
-struct Planner<'v> {
-    view: &'v View,
-    policy: &'v Policy,
+struct Planner<'c, 'v> {
+    cluster: &'c Cluster<'v>,
     now: Timestamp,
     plan: Plan,
     /// Warnings about objects without a write.
     warnings: BTreeMap<Target, BTreeSet<(&'static str, String)>>,
 }
 
-impl<'v> Planner<'v> {
-    fn plan(&mut self, cluster: &Cluster<'v>) {
-        let namespace = &cluster.name.namespace;
-        let is_served = self.policy.mpi.enabled
-            && Exclusion::of_namespace(namespace, self.view, self.policy).is_none()
-            && is_allowed(namespace, self.view, self.policy);
+impl<'v> Planner<'_, 'v> {
+    fn plan(&mut self) {
+        let cluster = self.cluster;
+        let Cluster { name: Name { namespace, .. }, view, policy, .. } = cluster;
+        let is_served = policy.mpi.enabled
+            && Exclusion::of_namespace(namespace, view, policy).is_none()
+            && is_allowed(namespace, view, policy);
         if !is_served {
-            self.lift_all(cluster);
+            self.lift_all();
             return;
         }
-        let launchers: Vec<_> = cluster.of_role(Role::Launcher).collect();
-        self.report_launchers(&launchers);
-        self.clean_up(cluster);
+        self.report_launchers();
+        self.clean_up();
         let hosts = match cluster.hosts() {
             Ok(hosts) => hosts,
-            Err(problem) => return self.report_problem(cluster, &problem),
+            Err(problem) => return self.report_problem(&problem),
         };
         if !hosts.is_empty() {
             match cluster.files(&hosts) {
-                Ok(files) => self.make_objects(cluster, &hosts, &files),
-                Err(problem) => return self.report_problem(cluster, &problem),
+                Ok(files) => self.make_objects(&hosts, &files),
+                Err(problem) => return self.report_problem(&problem),
             }
         }
-        let workers = cluster.workers(&hosts, self.view);
+        let workers = cluster.workers(&hosts);
         self.report_lost(&workers);
         match cluster.problem() {
-            Some(problem) => self.report_problem(cluster, &problem),
-            None => self.launch(cluster, &workers),
+            Some(problem) => self.report_problem(&problem),
+            None => self.launch(&workers),
         }
     }
 
@@ -136,27 +129,29 @@ impl<'v> Planner<'v> {
     }
 
     /// Reports why a cluster does not start, at the launchers that have not ended and their pods that wait.
-    fn report_problem(&mut self, cluster: &Cluster<'v>, problem: &Problem) {
-        let note = format!("the cluster does not start: {problem}; {}", problem.remedy());
+    fn report_problem(&mut self, problem: &Problem) {
+        let cluster = self.cluster;
+        let Problem { reason, text, remedy } = problem;
+        let note = format!("the cluster does not start: {text}; {remedy}");
         let launchers = cluster.of_role(Role::Launcher).filter(|(_, of)| !of.is_over);
-        let of_role = |role| cluster.of_role(role).map(target_of).collect::<Vec<_>>();
         let mut targets: Vec<Target> = launchers.map(target_of).collect();
         // A hostfile that is too long concerns a cluster without a launcher, too.
         if targets.is_empty() {
-            targets = of_role(Role::Worker);
+            targets.extend(cluster.of_role(Role::Worker).map(target_of));
         }
         let gated = cluster.pods.iter().filter(|(_, pod)| pod.gate.is_some());
         targets.extend(gated.map(|(name, pod)| Target::new(POD, name, &pod.identity.uid)));
         targets.sort();
         targets.dedup();
         for target in targets {
-            self.warn(target, problem.reason(), note.clone());
+            self.warn(target, reason, note.clone());
         }
     }
 
     /// Two launchers that run at once would share a hostname.
-    fn report_launchers(&mut self, launchers: &[(&'v Name, &'v Workload)]) {
-        let mut going: Vec<_> = launchers.iter().filter(|(_, of)| !of.is_over).collect();
+    fn report_launchers(&mut self) {
+        let launchers = self.cluster.of_role(Role::Launcher);
+        let mut going: Vec<_> = launchers.filter(|(_, of)| !of.is_over).collect();
         going.sort_by_key(|(name, of)| (of.identity.created, *name));
         let Some(((first, _), others)) = going.split_first() else { return };
         for later in others {
@@ -164,17 +159,17 @@ impl<'v> Planner<'v> {
                 "{} is a launcher of the same cluster and has not ended; give each launcher a cluster of its own, or start one after the other",
                 first.name
             );
-            self.warn(target_of(**later), reason::SEVERAL_LAUNCHERS, note);
+            self.warn(target_of(*later), reason::SEVERAL_LAUNCHERS, note);
         }
     }
 
     /// A StatefulSet does not replace a pod on a node that is NotReady, and neither does stowplan: only a
     /// person knows whether the node still runs it.
-    fn report_lost(&mut self, workers: &[super::cluster::Worker<'_, 'v>]) {
+    fn report_lost(&mut self, workers: &[Worker<'_, 'v>]) {
         for worker in workers.iter().filter(|worker| worker.workload.1.resource == STATEFUL_SET) {
             let Some((name, pod)) = worker.pod else { continue };
             let Some(node) = pod.node.as_deref() else { continue };
-            if self.view.is_node_ready(node) {
+            if self.cluster.view.is_node_ready(node) {
                 continue;
             }
             let note = format!(

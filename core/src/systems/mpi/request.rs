@@ -1,6 +1,7 @@
 //! Parses the annotations of a pod of an MPI cluster into a typed request, and reports every invalid one.
 
 use std::num::NonZero;
+use std::str::FromStr;
 
 use super::keys;
 use super::policy::ROOT_SSH_DIR;
@@ -216,73 +217,62 @@ fn parse_cluster(text: &str) -> Result<String, Wrong> {
     Err((format!("{} {problem}", quoted(text)), remedy))
 }
 
+/// Returns what was parsed; else that the text is wrong, and what to write instead.
+fn or_wrong<T>(found: Option<T>, text: &str, problem: &str, remedy: &str) -> Result<T, Wrong> {
+    found.ok_or_else(|| (format!("{} {problem}", quoted(text)), remedy.to_owned()))
+}
+
 fn parse_role(text: &str) -> Result<Role, Wrong> {
-    let wrong = || (format!("{} is no role", quoted(text)), "write launcher or worker".to_owned());
-    Role::parse(text).ok_or_else(wrong)
+    or_wrong(Role::parse(text), text, "is no role", "write launcher or worker")
 }
 
 fn parse_implementation(text: &str) -> Result<Implementation, Wrong> {
-    let remedy = "write openmpi (the default), intel or mpich".to_owned();
-    Implementation::parse(text).ok_or_else(|| (format!("{} is not known", quoted(text)), remedy))
+    let remedy = "write openmpi (the default), intel or mpich";
+    or_wrong(Implementation::parse(text), text, "is not known", remedy)
+}
+
+/// Parses digits, without a sign.
+fn parse_digits<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn parse_number(text: &str, what: &str) -> Result<u32, Wrong> {
-    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse().ok().filter(|number| is_plain && (1..=MOST).contains(number));
-    let wrong = || {
-        let problem = format!("{} is not a number of {what}", quoted(text));
-        (problem, format!("write a whole number from 1 to {MOST}"))
-    };
-    number.ok_or_else(wrong)
+    let number = parse_digits(text).filter(|number| (1..=MOST).contains(number));
+    let problem = format!("is not a number of {what}");
+    or_wrong(number, text, &problem, &format!("write a whole number from 1 to {MOST}"))
 }
 
 fn parse_port(text: &str) -> Result<u16, Wrong> {
-    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let port = text.parse().ok().filter(|port| is_plain && *port > 0);
-    let wrong =
-        || (format!("{} is not a port", quoted(text)), "write a number from 1 to 65535".to_owned());
-    port.ok_or_else(wrong)
+    let port = parse_digits(text).filter(|port| *port > 0);
+    or_wrong(port, text, "is not a port", "write a number from 1 to 65535")
 }
 
 fn parse_path(text: &str) -> Result<String, Wrong> {
-    let path = text.trim_end_matches('/');
-    if is_directory(path) {
-        return Ok(path.to_owned());
-    }
+    let path = Some(text.trim_end_matches('/')).filter(|path| is_directory(path));
     let remedy = format!(
         "write an absolute path of letters, digits, ., _ and -, such as {ROOT_SSH_DIR} (the default) or /home/mpiuser/.ssh"
     );
-    Err((format!("{} is not a directory", quoted(text)), remedy))
+    or_wrong(path.map(str::to_owned), text, "is not a directory", &remedy)
 }
 
 fn parse_clean_up(text: &str) -> Result<CleanUp, Wrong> {
-    match text {
-        "none" => Ok(CleanUp::None),
-        "workers" => Ok(CleanUp::Workers),
-        _ => Err((
-            format!("{} is not known", quoted(text)),
-            "write none (the default) or workers".to_owned(),
-        )),
-    }
+    let clean_up = match text {
+        "none" => Some(CleanUp::None),
+        "workers" => Some(CleanUp::Workers),
+        _ => None,
+    };
+    or_wrong(clean_up, text, "is not known", "write none (the default) or workers")
 }
 
 fn parse_container(text: &str) -> Result<String, Wrong> {
-    if is_dns_label(text) {
-        return Ok(text.to_owned());
-    }
-    let problem = format!("{} is not the name of a container", quoted(text));
-    Err((problem, "write the name of one of the pod's containers".to_owned()))
+    let name = is_dns_label(text).then(|| text.to_owned());
+    let remedy = "write the name of one of the pod's containers";
+    or_wrong(name, text, "is not the name of a container", remedy)
 }
 
 fn parse_boolean(text: &str) -> Result<bool, Wrong> {
-    match text {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err((
-            format!("{} is neither true nor false", quoted(text)),
-            "write \"true\" or \"false\", in quotes".to_owned(),
-        )),
-    }
+    let remedy = "write \"true\" or \"false\", in quotes";
+    or_wrong(text.parse().ok(), text, "is neither true nor false", remedy)
 }
 
 #[cfg(test)]

@@ -4,16 +4,17 @@
 
 use serde_json::json;
 
-use super::{Cluster, Planner, reason, target_of};
+use super::{Planner, reason, target_of};
 use crate::systems::mpi::keys::CLEANED_AFTER;
 use crate::systems::mpi::request::{CleanUp, Role};
 use crate::systems::plan::operation::{add, test_uid};
 use crate::systems::plan::{Action, Event, Write};
 use crate::view::resource::STATEFUL_SET;
 
-impl<'v> Planner<'v> {
+impl Planner<'_, '_> {
     /// Stops the workers of a cluster whose launchers have all ended.
-    pub(super) fn clean_up(&mut self, cluster: &Cluster<'v>) {
+    pub(super) fn clean_up(&mut self) {
+        let cluster = self.cluster;
         let mut launchers: Vec<_> = cluster.of_role(Role::Launcher).collect();
         launchers.sort_by_key(|(name, of)| (of.identity.created, *name));
         let is_asked = |of: &super::Workload| of.request.clean_up == CleanUp::Workers;

@@ -28,24 +28,19 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 /// The length of an attempt, so that one that failed is repeated.
 const ATTEMPT: SignedDuration = SignedDuration::from_secs(5);
 
-impl<'v> Planner<'v> {
+impl Planner<'_, '_> {
     /// Makes the objects of a cluster, and keeps them as they must be.
-    pub(super) fn make_objects(
-        &mut self,
-        cluster: &Cluster<'v>,
-        hosts: &[Host],
-        files: &BTreeMap<String, String>,
-    ) {
+    pub(super) fn make_objects(&mut self, hosts: &[Host], files: &BTreeMap<String, String>) {
+        let cluster = self.cluster;
         let owners: Vec<Value> = cluster
             .workloads
             .iter()
             .map(|(name, of)| owner(name, &of.resource, &of.identity.uid))
             .collect();
-        self.make_service(cluster, hosts, &owners);
-        let name = Name::new(&cluster.name.namespace, &keys::config_map(&cluster.name.name));
-        let Some(map) = self.view.cluster_config_map(&name) else {
-            let action = self.create_config_map(cluster, &name, &owners, files);
-            return self.act(action);
+        self.make_service(hosts, &owners);
+        let name = cluster.config_map();
+        let Some(map) = cluster.view.cluster_config_map(&name) else {
+            return self.act(create_config_map(cluster, &name, &owners, files));
         };
         let mut operations = vec![test_uid(&map.identity.uid)];
         if map.data != *files {
@@ -55,16 +50,17 @@ impl<'v> Planner<'v> {
         let target = Target::new(CONFIG_MAP, &name, &map.identity.uid);
         if operations.len() > 1 {
             self.act(Action::new(target, Write::Patch(operations), Vec::new()));
-        } else if self.policy.mpi.secrets {
-            self.make_secret(cluster, target, map);
+        } else if cluster.policy.mpi.secrets {
+            self.make_secret(target, map);
         }
     }
 
-    fn make_service(&mut self, cluster: &Cluster<'v>, hosts: &[Host], owners: &[Value]) {
+    fn make_service(&mut self, hosts: &[Host], owners: &[Value]) {
+        let cluster = self.cluster;
         let name = &cluster.name;
         let target = |uid| Target::new(SERVICE, name, uid);
         let selector = json!({CLUSTER: &*name.name});
-        let Some(service) = self.view.cluster_service(name) else {
+        let Some(service) = cluster.view.cluster_service(name) else {
             let port = hosts.iter().find_map(|host| host.port).unwrap_or(22);
             let object = json!({
                 "apiVersion": SERVICE.api_version(),
@@ -94,43 +90,16 @@ impl<'v> Planner<'v> {
         }
     }
 
-    /// Creates the ConfigMap, if no other Secret has the name of the cluster's.
-    fn create_config_map(
-        &self,
-        cluster: &Cluster<'v>,
-        name: &Name,
-        owners: &[Value],
-        files: &BTreeMap<String, String>,
-    ) -> Action {
-        let mut metadata = metadata(cluster, name, owners);
-        if self.policy.mpi.secrets {
-            metadata["annotations"] = json!({KEY_STATE: KEY_IN_THE_MAKING});
-        }
-        let object = json!({
-            "apiVersion": CONFIG_MAP.api_version(),
-            "kind": CONFIG_MAP.kind,
-            "metadata": metadata,
-            "data": files,
-        });
-        let target = Target::new(CONFIG_MAP, name, "");
-        let action = Action::new(target, Write::Create(object), Vec::new());
-        match self.policy.mpi.secrets {
-            true => action
-                .with_confirmation(confirm(trial(cluster, "", IfTaken::Refuse)))
-                .with_refusal(refusal(cluster, "ConfigMap or Secret", name)),
-            false => action.with_refusal(refusal(cluster, "ConfigMap", name)),
-        }
-    }
-
     /// The next step towards the Secret of a cluster with a ConfigMap.
-    fn make_secret(&mut self, cluster: &Cluster<'v>, target: Target, map: &ClusterConfigMap) {
+    fn make_secret(&mut self, target: Target, map: &ClusterConfigMap) {
+        let cluster = self.cluster;
         let uid = &map.identity.uid;
         let state = map.key_state.as_deref();
         let (next, creation) = match state {
             None => (KEY_IN_THE_MAKING, trial(cluster, uid, IfTaken::Refuse)),
             Some(KEY_IN_THE_MAKING | KEY_IN_THE_MAKING_AGAIN) => {
                 if state == Some(KEY_IN_THE_MAKING_AGAIN) {
-                    self.report_new_key(cluster);
+                    self.report_new_key();
                 }
                 let creation = Creation {
                     content: Some(Content::SshKeys),
@@ -141,7 +110,7 @@ impl<'v> Planner<'v> {
                 };
                 (KEY_MADE, creation)
             }
-            Some(_) if self.is_looked_for(cluster) => {
+            Some(_) if self.is_looked_for() => {
                 (KEY_IN_THE_MAKING_AGAIN, trial(cluster, uid, IfTaken::Keep))
             }
             Some(_) => return,
@@ -155,17 +124,15 @@ impl<'v> Planner<'v> {
             true => add(&annotation, next),
             false => add(&annotation[..2], json!({KEY_STATE: next})),
         });
-        let name = &cluster.name;
-        let secret = Name::new(&name.namespace, &keys::secret(&name.name));
         let action = Action::new(target, Write::Patch(operations), Vec::new())
             .with_confirmation(confirm(creation))
-            .with_refusal(refusal(cluster, "Secret", &secret));
+            .with_refusal(refusal(cluster, "Secret", &cluster.secret()));
         self.act(action);
     }
 
     /// Servers and launchers that run have the old keys.
-    fn report_new_key(&mut self, cluster: &Cluster<'v>) {
-        let name = &cluster.name;
+    fn report_new_key(&mut self) {
+        let name = &self.cluster.name;
         let note = format!(
             "Secret {} was deleted and is made again with other keys; restart the workers: kubectl delete pods -n {} -l {CLUSTER}={},{}=worker",
             keys::secret(&name.name),
@@ -173,19 +140,46 @@ impl<'v> Planner<'v> {
             name.name,
             keys::ROLE,
         );
-        for workers in cluster.of_role(Role::Worker) {
+        for workers in self.cluster.of_role(Role::Worker) {
             self.warn(target_of(workers), reason::KEY_REPLACED, note.clone());
         }
     }
 
     /// Returns true if a pod hangs as it would without the Secret, and it is time to look for it.
-    fn is_looked_for(&mut self, cluster: &Cluster<'v>) -> bool {
-        let pods = cluster.pods.iter().map(|(_, pod)| pod);
+    fn is_looked_for(&mut self) -> bool {
+        let pods = self.cluster.pods.iter().map(|(_, pod)| pod);
         let hanging = pods.filter(|pod| !pod.started && !pod.finished && !pod.identity.deleting);
         let Some(since) = hanging.filter_map(|pod| pod.bound_at).min() else { return false };
         let (is_due, next) = attempt(since, self.now);
         self.plan.recheck_by(next);
         is_due
+    }
+}
+
+/// Creates the ConfigMap, if no other Secret has the name of the cluster's.
+fn create_config_map(
+    cluster: &Cluster<'_>,
+    name: &Name,
+    owners: &[Value],
+    files: &BTreeMap<String, String>,
+) -> Action {
+    let mut metadata = metadata(cluster, name, owners);
+    if cluster.policy.mpi.secrets {
+        metadata["annotations"] = json!({KEY_STATE: KEY_IN_THE_MAKING});
+    }
+    let object = json!({
+        "apiVersion": CONFIG_MAP.api_version(),
+        "kind": CONFIG_MAP.kind,
+        "metadata": metadata,
+        "data": files,
+    });
+    let target = Target::new(CONFIG_MAP, name, "");
+    let action = Action::new(target, Write::Create(object), Vec::new());
+    match cluster.policy.mpi.secrets {
+        true => action
+            .with_confirmation(confirm(trial(cluster, "", IfTaken::Refuse)))
+            .with_refusal(refusal(cluster, "ConfigMap or Secret", name)),
+        false => action.with_refusal(refusal(cluster, "ConfigMap", name)),
     }
 }
 
@@ -237,18 +231,15 @@ fn owner(name: &Name, resource: &Resource, uid: &str) -> Value {
 
 /// The creation of the Secret, as a trial without its content. `map`: the UID of the ConfigMap.
 fn trial(cluster: &Cluster<'_>, map: &str, if_taken: IfTaken) -> Creation {
-    let name = &cluster.name;
-    let secret = Name::new(&name.namespace, &keys::secret(&name.name));
-    let map_name = Name::new(&name.namespace, &keys::config_map(&name.name));
     // Before there is a ConfigMap, the trial has no owner.
-    let owners = [owner(&map_name, &CONFIG_MAP, map)];
+    let owners = [owner(&cluster.config_map(), &CONFIG_MAP, map)];
     let owners = if map.is_empty() { &owners[..0] } else { &owners };
     Creation {
         resource: SECRET,
         object: json!({
             "apiVersion": SECRET.api_version(),
             "kind": SECRET.kind,
-            "metadata": metadata(cluster, &secret, owners),
+            "metadata": metadata(cluster, &cluster.secret(), owners),
             "type": "kubernetes.io/ssh-auth",
             "immutable": true,
             // The type requires this field, and not empty.
