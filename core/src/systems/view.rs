@@ -44,6 +44,7 @@ use super::streams::kinds::scaling::{ScalingPods, ScalingSets};
 use super::streams::kinds::streams_job::StreamsJobs;
 use super::streams::kinds::streams_pod::StreamsPods;
 use crate::view::document::Foreign;
+use crate::view::rows::TableRow as _;
 use crate::view::table::{ApiType, Watch};
 use crate::view::{
     ControllerState, Identity, Kind, Name, Namespaces, Nodes, Resource, Scope, Table, Usages,
@@ -78,7 +79,9 @@ macro_rules! tables {
         $(impl Projected for $object {
             fn project(&self, tables: &[TableType], scope: Scope) -> Option<Object> {
                 Object::of(self.meta(), tables, |table| match table {
-                    $(TableType::$table => Some($table::read(self, scope).map(Row::$table)),)*
+                    $(TableType::$table => Some(
+                        <$table as Table>::Row::from_object(self, scope).map(Row::$table),
+                    ),)*
                     _ => None,
                 })
             }
@@ -88,13 +91,13 @@ macro_rules! tables {
             /// The kind of the table's objects.
             #[must_use]
             pub fn kind(self) -> &'static Kind {
-                match self { $($(Self::$table => $table::KIND,)*)* }
+                match self { $($(Self::$table => <$table as Table>::Row::KIND,)*)* }
             }
 
             /// The watches that feed the table.
             #[must_use]
             pub fn watches(self, scope: Scope) -> Vec<Watch> {
-                match self { $($(Self::$table => <$table as Table>::watches(scope),)*)* }
+                match self { $($(Self::$table => <$table as Table>::Row::watches(scope),)*)* }
             }
 
             /// Calls `visitor` with the type of the table's objects.
@@ -103,12 +106,14 @@ macro_rules! tables {
             }
 
             fn counted_as(self) -> Option<&'static str> {
-                match self { $($(Self::$table => <$table as Table>::COUNTED_AS,)*)* }
+                match self { $($(Self::$table => <$table as Table>::Row::COUNTED_AS,)*)* }
             }
 
             fn unreadable(self, metadata: &ObjectMeta, problem: &str) -> Option<Row> {
                 match self {
-                    $($(Self::$table => $table::unreadable(metadata, problem).map(Row::$table),)*)*
+                    $($(Self::$table => {
+                        <$table as Table>::Row::from_unreadable(metadata, problem).map(Row::$table)
+                    })*)*
                 }
             }
 

@@ -28,7 +28,6 @@ pub(crate) type Namespaces = Rows<Marks>;
 
 impl TableRow for Marks {
     type Object = core::Namespace;
-    type Index = ();
     const KIND: &'static Kind = &NAMESPACES;
     const COUNTED_AS: Option<&'static str> = Some("namespaces");
 

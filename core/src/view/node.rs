@@ -10,6 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::index::Index;
 use super::resource::NODE;
 use super::resources::{Resources, thousandths};
+use super::rows::TableRow;
 use super::table::{Kind, Scope, Table};
 use super::{Identity, Name};
 use crate::kubernetes::{HOSTNAME, kept_texts, label};
@@ -90,13 +91,6 @@ impl From<&core::Node> for NodeDetails {
     }
 }
 
-/// The canonical form of an address: an IPv4-mapped IPv6 address becomes the IPv4 address (RFC
-/// 4291, section 2.5.5.2).
-#[must_use]
-pub(crate) fn canonical(address: IpAddr) -> IpAddr {
-    address.to_canonical()
-}
-
 impl From<&core::Node> for Node {
     fn from(node: &core::Node) -> Self {
         let mut host_names: Vec<Box<str>> = Vec::new();
@@ -109,7 +103,8 @@ impl From<&core::Node> for Node {
                 }
                 // No pod can request an address that does not parse.
                 "InternalIP" | "ExternalIP" => {
-                    addresses.extend(entry.address.parse().ok().map(canonical));
+                    let address: Option<IpAddr> = entry.address.parse().ok();
+                    addresses.extend(address.map(|address| address.to_canonical()));
                 }
                 _ => {}
             }
@@ -182,16 +177,19 @@ fn other_names<'n>(node: &'n Node, name: &str) -> impl Iterator<Item = Box<str>>
     node.host_names.iter().filter(move |host| **host != name).cloned()
 }
 
-impl Table for Nodes {
+impl TableRow for Node {
     type Object = core::Node;
-    type Row = Node;
     const KIND: &'static Kind = &NODES;
     const COUNTED_AS: Option<&'static str> = Some("nodes");
 
-    fn read(node: &core::Node, scope: Scope) -> Option<Node> {
+    fn from_object(node: &core::Node, scope: Scope) -> Option<Self> {
         let details = (scope == Scope::Controller).then(|| Box::new(NodeDetails::from(node)));
-        Some(Node { details, ..Node::from(node) })
+        Some(Self { details, ..Self::from(node) })
     }
+}
+
+impl Table for Nodes {
+    type Row = Node;
 
     fn put(&mut self, name: Name, node: Node) {
         let name = name.name;

@@ -2,6 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
+use crate::kubernetes::controller;
+
 /// An object in the `ownerReferences` of another object.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Owner {
@@ -18,16 +20,18 @@ impl Owner {
         metadata: &ObjectMeta,
         wanted: impl Fn(&OwnerReference) -> bool,
     ) -> Option<Self> {
-        let owner = metadata.owner_references.iter().flatten().find(|owner| wanted(owner))?;
-        Some(Self { name: owner.name.as_str().into(), uid: owner.uid.as_str().into() })
+        metadata.owner_references.iter().flatten().find(|owner| wanted(owner)).map(Self::from)
     }
 
     /// Finds the controller of an object. Returns its kind and the owner.
     #[must_use]
     pub fn of_any(metadata: &ObjectMeta) -> Option<(Box<str>, Self)> {
-        let mut owners = metadata.owner_references.iter().flatten();
-        let owner = owners.find(|owner| owner.controller == Some(true))?;
-        let found = Self { name: owner.name.as_str().into(), uid: owner.uid.as_str().into() };
-        Some((owner.kind.as_str().into(), found))
+        controller(metadata).map(|owner| (owner.kind.as_str().into(), owner.into()))
+    }
+}
+
+impl From<&OwnerReference> for Owner {
+    fn from(owner: &OwnerReference) -> Self {
+        Self { name: owner.name.as_str().into(), uid: owner.uid.as_str().into() }
     }
 }

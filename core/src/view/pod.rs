@@ -8,6 +8,7 @@ use super::resource::POD;
 use super::rows::{RowIndex, Rows, TableRow};
 use super::table::{Kind, Scope, Watch, all_of_kind};
 use super::{Name, Resources};
+use crate::kubernetes::is_finished;
 
 pub(crate) const PODS: Kind = Kind::built_in(POD);
 
@@ -15,13 +16,6 @@ pub(crate) const PODS: Kind = Kind::built_in(POD);
 #[must_use]
 pub(crate) fn all_for_controller(scope: Scope) -> Vec<Watch> {
     all_of_kind(&PODS, &[Scope::Controller], scope)
-}
-
-/// Returns true if a pod has finished, so that it no longer uses resources of its node.
-#[must_use]
-pub(crate) fn is_finished(pod: &core::Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// The resources that a bound pod uses.
@@ -41,7 +35,7 @@ pub struct NodeUsage {
 }
 
 /// The table of the resources that bound pods use. Only in the controller's View.
-pub(crate) type Usages = Rows<Usage>;
+pub(crate) type Usages = Rows<Usage, OfNodes>;
 
 /// The resources that the pods on each node use.
 #[derive(Debug, Default)]
@@ -57,7 +51,6 @@ impl OfNodes {
 
 impl TableRow for Usage {
     type Object = core::Pod;
-    type Index = OfNodes;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = Some("bound pods");
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller];

@@ -1,7 +1,5 @@
-//! [`Rows`]: a table with one row for each object, and an index of the rows.
-//!
-//! Most tables are such a map. They differ in what a row keeps and in how rows are found, so a row
-//! type states only that.
+//! [`TableRow`]: what a table keeps of an object. [`Rows`]: a table with one row for each object, and an index
+//! of the rows, as most tables are.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -13,12 +11,10 @@ use super::index::Sets;
 use super::table::{Kind, Scope, Table, Watch, all_of_kind};
 use super::{Identity, Name};
 
-/// The row of a table [`Rows`].
+/// The fields that a table keeps of one object: how they are read, and from which objects.
 pub(crate) trait TableRow: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// The type of the objects.
     type Object;
-    /// Finds rows by other values than their names; `()` if there are none.
-    type Index: RowIndex<Self>;
     /// The kind of the objects.
     const KIND: &'static Kind;
     /// The value of the label `kind` in metrics; `None`: metrics do not count the table.
@@ -86,20 +82,20 @@ impl<R> RowIndex<R> for () {
     fn remove(&mut self, _: &Name, _: R) {}
 }
 
-/// A table of rows by the names of their objects.
+/// A table of rows by the names of their objects. `I` finds rows by other values; `()` if there are none.
 #[derive(Debug)]
-pub(crate) struct Rows<R: TableRow> {
+pub(crate) struct Rows<R, I = ()> {
     rows: HashMap<Name, R>,
-    index: R::Index,
+    index: I,
 }
 
-impl<R: TableRow> Default for Rows<R> {
+impl<R, I: Default> Default for Rows<R, I> {
     fn default() -> Self {
-        Self { rows: HashMap::new(), index: R::Index::default() }
+        Self { rows: HashMap::new(), index: I::default() }
     }
 }
 
-impl<R: TableRow> Rows<R> {
+impl<R, I> Rows<R, I> {
     #[must_use]
     pub(crate) fn get(&self, name: &Name) -> Option<&R> {
         self.rows.get(name)
@@ -117,28 +113,13 @@ impl<R: TableRow> Rows<R> {
     }
 
     #[must_use]
-    pub(crate) fn index(&self) -> &R::Index {
+    pub(crate) fn index(&self) -> &I {
         &self.index
     }
 }
 
-impl<R: TableRow> Table for Rows<R> {
-    type Object = R::Object;
+impl<R: TableRow, I: RowIndex<R>> Table for Rows<R, I> {
     type Row = R;
-    const KIND: &'static Kind = R::KIND;
-    const COUNTED_AS: Option<&'static str> = R::COUNTED_AS;
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        R::watches(scope)
-    }
-
-    fn read(object: &R::Object, scope: Scope) -> Option<R> {
-        R::from_object(object, scope)
-    }
-
-    fn unreadable(metadata: &ObjectMeta, problem: &str) -> Option<R> {
-        R::from_unreadable(metadata, problem)
-    }
 
     fn put(&mut self, name: Name, row: R) {
         self.index.add(&name, &row);

@@ -10,6 +10,7 @@ use std::hash::Hash;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_core::discovery::ApiResource;
 
+use super::rows::TableRow;
 use super::{Identity, Name, Resource};
 
 /// The purpose of a View, which determines the objects and fields that it keeps.
@@ -140,29 +141,8 @@ impl ApiType for ApiResource {
 
 /// The fields that a View keeps of the objects of a kind, by name.
 pub(crate) trait Table: Debug + Default {
-    /// The type of the objects.
-    type Object;
     /// The fields that are kept of one object.
-    type Row: Debug;
-    /// The kind of the objects.
-    const KIND: &'static Kind;
-    /// The value of the label `kind` in metrics; `None`: metrics do not count the table.
-    const COUNTED_AS: Option<&'static str>;
-
-    /// The watches that feed the table.
-    #[must_use]
-    fn watches(scope: Scope) -> Vec<Watch> {
-        all_of_kind(Self::KIND, Scope::ALL, scope)
-    }
-
-    /// Reads an object; `None`: the table does not keep it.
-    fn read(object: &Self::Object, scope: Scope) -> Option<Self::Row>;
-
-    /// Reads an object that does not decode; `None`: the table does not keep it.
-    #[must_use]
-    fn unreadable(_metadata: &ObjectMeta, _problem: &str) -> Option<Self::Row> {
-        None
-    }
+    type Row: TableRow;
 
     /// Adds an object. The table must not contain the name.
     fn put(&mut self, name: Name, row: Self::Row);

@@ -10,24 +10,21 @@ use std::collections::BTreeSet;
 use crate::systems::View;
 use crate::view::Name;
 use crate::view::index::Sets;
-use crate::view::rows::{GroupedRow, Rows, TableRow};
+use crate::view::rows::Rows;
 use pod::MpiPod;
 use service::{ClusterConfigMap, ClusterService, Endpoints};
 use workload::Workload;
 
 /// The clusters of the rows of a table.
-fn clusters_of<R>(rows: &Rows<R>) -> impl Iterator<Item = Name>
-where
-    R: GroupedRow<Key = Name> + TableRow<Index = Sets<Name>>,
-{
+fn clusters_of<R>(rows: &Rows<R, Sets<Name>>) -> impl Iterator<Item = Name> {
     rows.index().keys().cloned()
 }
 
 /// The rows of a cluster, sorted by name.
-fn rows_of<'v, R>(rows: &'v Rows<R>, cluster: &Name) -> impl Iterator<Item = (&'v Name, &'v R)>
-where
-    R: GroupedRow<Key = Name> + TableRow<Index = Sets<Name>>,
-{
+fn rows_of<'v, R>(
+    rows: &'v Rows<R, Sets<Name>>,
+    cluster: &Name,
+) -> impl Iterator<Item = (&'v Name, &'v R)> {
     rows.index().get(cluster).filter_map(|name| rows.get_key_value(name))
 }
 

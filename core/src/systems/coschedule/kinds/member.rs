@@ -202,11 +202,10 @@ fn requires_label(pod: &core::Pod, key: &str, value: &str) -> bool {
 }
 
 /// The table of the pods of groups.
-pub(crate) type Members = Rows<Member>;
+pub(crate) type Members = Rows<Member, Sets<Name>>;
 
 impl TableRow for Member {
     type Object = core::Pod;
-    type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = Some("members");
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, PodAffinityTerm, Toleration};
 use super::member::runs_for_ever;
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
-    self, AboveNodeTerms, affinity, controller, gates, kept_texts, label, node_name,
+    self, AboveNodeTerms, affinity, controller, gates, is_finished, kept_texts, label, node_name,
     required_node_terms, required_pod_terms, workload,
 };
 use crate::systems::coschedule::keys::{CLAIMS_GATE, ONE_NODE_CLAIMS, WAITED, of_claim};
@@ -18,7 +18,7 @@ use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::wake::woken;
 use crate::systems::{self, View};
 use crate::view::index::Sets;
-use crate::view::pod::{PODS, all_for_controller, is_finished};
+use crate::view::pod::{PODS, all_for_controller};
 use crate::view::rows::{RowIndex, Rows, TableRow};
 use crate::view::table::Watch;
 use crate::view::{Identity, Kind, Name, Scope};
@@ -150,11 +150,10 @@ impl Mounted {
 }
 
 /// The table of such pods; at admission, of those that have waited behind [`CLAIMS_GATE`].
-pub(crate) type Mounts = Rows<Mounted>;
+pub(crate) type Mounts = Rows<Mounted, Sets<Name>>;
 
 impl TableRow for Mounted {
     type Object = core::Pod;
-    type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
 
     fn watches(scope: Scope) -> Vec<Watch> {

@@ -17,7 +17,6 @@ pub(crate) type NamespaceModes = Rows<NamespaceMode>;
 
 impl TableRow for NamespaceMode {
     type Object = core::Namespace;
-    type Index = ();
     const KIND: &'static Kind = &NAMESPACES;
 
     fn from_object(namespace: &core::Namespace, _: Scope) -> Option<Self> {

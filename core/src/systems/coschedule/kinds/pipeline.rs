@@ -294,7 +294,6 @@ pub(crate) type Pipelines = Rows<NamedPipeline>;
 
 impl TableRow for NamedPipeline {
     type Object = Foreign<Self>;
-    type Index = ();
     const KIND: &'static Kind = &PIPELINES;
     const COUNTED_AS: Option<&'static str> = Some("pipelines");
 

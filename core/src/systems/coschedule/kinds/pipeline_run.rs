@@ -217,7 +217,7 @@ pub fn claim_name(template: Option<&str>, workspace: &str, owner_uid: &str) -> S
 static PIPELINE_RUNS: Kind = tekton::kind(PIPELINE_RUN);
 
 /// The table of PipelineRuns.
-pub(crate) type PipelineRuns = Rows<PipelineRun>;
+pub(crate) type PipelineRuns = Rows<PipelineRun, RunIndex>;
 
 /// Finds PipelineRuns by UIDs.
 #[derive(Debug, Default)]
@@ -273,7 +273,6 @@ impl PipelineRuns {
 
 impl TableRow for PipelineRun {
     type Object = Foreign<Self>;
-    type Index = RunIndex;
     const KIND: &'static Kind = &PIPELINE_RUNS;
     const COUNTED_AS: Option<&'static str> = Some("pipelineruns");
 

@@ -287,11 +287,10 @@ static STATEFUL_SETS: Kind = Kind {
 };
 
 /// The table of placeholders.
-pub(crate) type Placeholders = Rows<Placeholder>;
+pub(crate) type Placeholders = Rows<Placeholder, Sets<Box<str>>>;
 
 impl TableRow for Placeholder {
     type Object = apps::StatefulSet;
-    type Index = Sets<Box<str>>;
     const KIND: &'static Kind = &STATEFUL_SETS;
     const COUNTED_AS: Option<&'static str> = Some("placeholders");
 
@@ -322,7 +321,6 @@ pub(crate) type PlaceholderPods = Rows<PlaceholderPod>;
 
 impl TableRow for PlaceholderPod {
     type Object = core::Pod;
-    type Index = ();
     const KIND: &'static Kind = &PODS;
 
     fn watches(scope: Scope) -> Vec<Watch> {

@@ -224,11 +224,10 @@ static CLAIMS: Kind = Kind {
 };
 
 /// The table of claims.
-pub(crate) type Claims = Rows<Claim>;
+pub(crate) type Claims = Rows<Claim, Sets<Box<str>>>;
 
 impl TableRow for Claim {
     type Object = core::PersistentVolumeClaim;
-    type Index = Sets<Box<str>>;
     const KIND: &'static Kind = &CLAIMS;
     const COUNTED_AS: Option<&'static str> = Some("persistentvolumeclaims");
 
@@ -260,7 +259,6 @@ pub(crate) type StorageClasses = Rows<StorageClass>;
 
 impl TableRow for StorageClass {
     type Object = storage::StorageClass;
-    type Index = ();
     const KIND: &'static Kind = &STORAGE_CLASSES;
     const COUNTED_AS: Option<&'static str> = Some("storageclasses");
 
@@ -277,7 +275,6 @@ pub(crate) type Volumes = Rows<Volume>;
 
 impl TableRow for Volume {
     type Object = core::PersistentVolume;
-    type Index = ();
     const KIND: &'static Kind = &VOLUMES;
     const COUNTED_AS: Option<&'static str> = Some("persistentvolumes");
 

@@ -94,7 +94,6 @@ pub(crate) type Tasks = Rows<Task>;
 
 impl TableRow for Task {
     type Object = Foreign<Self>;
-    type Index = ();
     const KIND: &'static Kind = &TASKS;
     const COUNTED_AS: Option<&'static str> = Some("tasks");
     // Admission does not depend on what pods will request.

@@ -71,7 +71,7 @@ impl ForeignRow for TaskRun {
 static TASK_RUNS: Kind = tekton::kind(TASK_RUN);
 
 /// The table of TaskRuns.
-pub(crate) type TaskRuns = Rows<TaskRun>;
+pub(crate) type TaskRuns = Rows<TaskRun, TaskRunIndex>;
 
 /// Finds TaskRuns, active and ended ones, by the namespace and the UID of their PipelineRuns.
 #[derive(Debug, Default)]
@@ -91,7 +91,6 @@ fn owning_run(name: &Name, task_run: &TaskRun) -> Option<Name> {
 
 impl TableRow for TaskRun {
     type Object = Foreign<Self>;
-    type Index = TaskRunIndex;
     const KIND: &'static Kind = &TASK_RUNS;
     const COUNTED_AS: Option<&'static str> = Some("taskruns");
 

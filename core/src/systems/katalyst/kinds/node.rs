@@ -17,7 +17,6 @@ pub(crate) type NumaNodes = Rows<NumaNode>;
 
 impl TableRow for NumaNode {
     type Object = core::Node;
-    type Index = ();
     const KIND: &'static Kind = &NODES;
 
     fn from_object(node: &core::Node, _: Scope) -> Option<Self> {
@@ -35,7 +34,6 @@ pub(crate) type NodesInFull = Rows<NodeInFull>;
 
 impl TableRow for NodeInFull {
     type Object = core::Node;
-    type Index = ();
     const KIND: &'static Kind = &NODES;
     const WATCHED_IN: &'static [Scope] = &[Scope::File];
 

@@ -164,7 +164,6 @@ pub(crate) type NumaPods = Rows<NumaPod>;
 
 impl TableRow for NumaPod {
     type Object = core::Pod;
-    type Index = ();
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = Some("numa pods");
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller];

@@ -200,7 +200,6 @@ pub(crate) type Topologies = Rows<Topology>;
 
 impl TableRow for Topology {
     type Object = Foreign<Self>;
-    type Index = ();
     const KIND: &'static Kind = &TOPOLOGIES;
     const COUNTED_AS: Option<&'static str> = Some("customnoderesources");
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller, Scope::File];

@@ -41,11 +41,10 @@ pub(crate) struct MpiPod {
 }
 
 /// The table of the pods of clusters.
-pub(crate) type MpiPods = Rows<MpiPod>;
+pub(crate) type MpiPods = Rows<MpiPod, Sets<Name>>;
 
 impl TableRow for MpiPod {
     type Object = core::Pod;
-    type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = Some("mpi pods");
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller];

@@ -55,7 +55,6 @@ pub(crate) type ClusterServices = Rows<ClusterService>;
 
 impl TableRow for ClusterService {
     type Object = Service;
-    type Index = ();
     const KIND: &'static Kind = &SERVICES;
 
     fn watches(scope: Scope) -> Vec<Watch> {
@@ -100,7 +99,6 @@ pub(crate) type ClusterConfigMaps = Rows<ClusterConfigMap>;
 
 impl TableRow for ClusterConfigMap {
     type Object = ConfigMap;
-    type Index = ();
     const KIND: &'static Kind = &CONFIG_MAPS;
 
     fn watches(scope: Scope) -> Vec<Watch> {
@@ -132,11 +130,10 @@ pub(crate) struct Endpoints {
 }
 
 /// The table of these slices.
-pub(crate) type EndpointSlices = Rows<Endpoints>;
+pub(crate) type EndpointSlices = Rows<Endpoints, Sets<Name>>;
 
 impl TableRow for Endpoints {
     type Object = EndpointSlice;
-    type Index = Sets<Name>;
     const KIND: &'static Kind = &SLICES;
 
     fn watches(scope: Scope) -> Vec<Watch> {

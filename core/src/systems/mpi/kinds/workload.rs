@@ -121,17 +121,16 @@ pub(crate) struct MpiJob(pub Workload);
 pub(crate) struct MpiSet(pub Workload);
 
 /// The table of the Jobs of clusters.
-pub(crate) type MpiJobs = Rows<MpiJob>;
+pub(crate) type MpiJobs = Rows<MpiJob, Sets<Name>>;
 
 /// The table of the StatefulSets of clusters.
-pub(crate) type MpiSets = Rows<MpiSet>;
+pub(crate) type MpiSets = Rows<MpiSet, Sets<Name>>;
 
 static JOBS: Kind = Kind::built_in(JOB);
 static SETS: Kind = Kind::built_in(STATEFUL_SET);
 
 impl TableRow for MpiJob {
     type Object = Job;
-    type Index = Sets<Name>;
     const KIND: &'static Kind = &JOBS;
     const COUNTED_AS: Option<&'static str> = Some("mpi jobs");
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
@@ -172,7 +171,6 @@ impl GroupedRow for MpiJob {
 
 impl TableRow for MpiSet {
     type Object = StatefulSet;
-    type Index = Sets<Name>;
     const KIND: &'static Kind = &SETS;
     const COUNTED_AS: Option<&'static str> = Some("mpi statefulsets");
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller];

@@ -8,10 +8,11 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 
-use super::streams_pod::{COLOCATION_PREFIX, GROUP, StreamsPods};
+use super::streams_pod::{COLOCATION_PREFIX, GROUP, PodDetails};
 use crate::kubernetes::{HOSTNAME, affinity, is_finished, required_anti_terms, required_pod_terms};
 use crate::systems::{is_shared_by_node_mates, streams::keys::PREFIX};
 use crate::view::pod::PODS;
+use crate::view::rows::TableRow;
 use crate::view::table::Watch;
 use crate::view::{Kind, Name, Scope, Table};
 
@@ -159,19 +160,21 @@ impl Companions {
     }
 }
 
-impl Table for Companions {
+impl TableRow for Companion {
     type Object = core::Pod;
-    type Row = Companion;
     const KIND: &'static Kind = &PODS;
-    const COUNTED_AS: Option<&'static str> = None;
 
     fn watches(scope: Scope) -> Vec<Watch> {
-        StreamsPods::watches(scope)
+        PodDetails::watches(scope)
     }
 
-    fn read(pod: &core::Pod, _: Scope) -> Option<Companion> {
-        Companion::read(pod)
+    fn from_object(pod: &core::Pod, _: Scope) -> Option<Self> {
+        Self::read(pod)
     }
+}
+
+impl Table for Companions {
+    type Row = Companion;
 
     fn put(&mut self, name: Name, pod: Companion) {
         let mut pod = Arc::new(pod);
@@ -244,7 +247,7 @@ mod tests {
     fn of_pods_that_are_alike_two_are_found_until_they_are_forgotten() {
         let mut pods = Companions::default();
         let mut put = |name: &str, pod: &core::Pod| {
-            if let Some(row) = Companions::read(pod, Scope::Admission) {
+            if let Some(row) = Companion::from_object(pod, Scope::Admission) {
                 pods.put(Name::new("ns", name), row);
             }
         };

@@ -13,7 +13,6 @@ use crate::systems::streams::api;
 use crate::systems::streams::api::host_pool::{
     Exclusivity, HostPoolSpec, HostPoolStatus, MAX_HOSTS,
 };
-use crate::view::node::canonical;
 use crate::view::rows::{Rows, TableRow};
 use crate::view::table::Definition;
 use crate::view::{Identity, Kind, Scope};
@@ -176,8 +175,8 @@ impl Host {
     /// # Errors
     /// The problem, as the end of a sentence that begins with the value.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
-        if let Ok(address) = text.parse() {
-            return Ok(Self::Address(canonical(address)));
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self::Address(address.to_canonical()));
         }
         if text.is_empty() {
             return Err("is empty");
@@ -240,7 +239,6 @@ pub(crate) type HostPools = Rows<HostPool>;
 
 impl TableRow for HostPool {
     type Object = api::HostPool;
-    type Index = ();
     const KIND: &'static Kind = &HOST_POOLS;
     const COUNTED_AS: Option<&'static str> = Some("hostpools");
 

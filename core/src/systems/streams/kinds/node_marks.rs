@@ -11,6 +11,7 @@ use super::host_pool::EXCLUSIVE_TAINTS;
 use crate::kubernetes::{HOSTNAME, label};
 use crate::placement::intent::{NodeTerm, on_labels};
 use crate::view::node::NODES;
+use crate::view::rows::TableRow;
 use crate::view::{Kind, Name, Scope, Table};
 
 /// The node label of a pool with one tag: `streams.ibm.com/hostpool=<tag>` (Streams design, "Any
@@ -225,15 +226,17 @@ impl NodeMarks {
     }
 }
 
-impl Table for NodeMarks {
+impl TableRow for Marks {
     type Object = core::Node;
-    type Row = Marks;
     const KIND: &'static Kind = &NODES;
-    const COUNTED_AS: Option<&'static str> = None;
 
-    fn read(node: &core::Node, scope: Scope) -> Option<Marks> {
-        Some(Marks::read(node, scope)).filter(|marks| *marks != Marks::default())
+    fn from_object(node: &core::Node, scope: Scope) -> Option<Self> {
+        Some(Self::read(node, scope)).filter(|marks| *marks != Self::default())
     }
+}
+
+impl Table for NodeMarks {
+    type Row = Marks;
 
     fn put(&mut self, name: Name, mut marks: Marks) {
         // Not shared: it is another one for each node.
@@ -292,7 +295,7 @@ mod tests {
         let node = |labels: serde_json::Value| {
             let node = serde_json::json!({"metadata": {"name": "n", "labels": labels}});
             let node = serde_json::from_value(node).unwrap();
-            NodeMarks::read(&node, Scope::Admission)
+            Marks::from_object(&node, Scope::Admission)
         };
         for (labels, expected) in [
             (serde_json::json!({HOSTNAME: "n"}), Some("n")),

@@ -53,7 +53,6 @@ pub(crate) type ScalingSets = Rows<ScalingSet>;
 
 impl TableRow for ScalingSet {
     type Object = StatefulSet;
-    type Index = ();
     const KIND: &'static Kind = &SETS;
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 
@@ -76,11 +75,10 @@ impl TableRow for ScalingSet {
 }
 
 /// The table of scaling pods.
-pub(crate) type ScalingPods = Rows<ScalingPod>;
+pub(crate) type ScalingPods = Rows<ScalingPod, Sets<Name>>;
 
 impl TableRow for ScalingPod {
     type Object = core::Pod;
-    type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
     const WATCHED_IN: &'static [Scope] = &[Scope::Controller];
 

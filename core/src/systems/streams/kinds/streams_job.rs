@@ -56,7 +56,6 @@ pub(crate) type StreamsJobs = Rows<StreamsJob>;
 
 impl TableRow for StreamsJob {
     type Object = api::StreamsJob;
-    type Index = ();
     const KIND: &'static Kind = &STREAMS_JOBS;
     const COUNTED_AS: Option<&'static str> = Some("streamsjobs");
 

@@ -16,6 +16,7 @@ use crate::kubernetes;
 use crate::systems::wake::woken;
 use crate::view::index::Texts;
 use crate::view::pod::{PODS, all_for_controller};
+use crate::view::rows::TableRow;
 use crate::view::table::Watch;
 use crate::view::{Identity, Kind, Name, Scope, Table};
 
@@ -240,9 +241,8 @@ impl StreamsPods {
     }
 }
 
-impl Table for StreamsPods {
+impl TableRow for PodDetails {
     type Object = core::Pod;
-    type Row = PodDetails;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = Some("pods");
 
@@ -258,12 +258,16 @@ impl Table for StreamsPods {
         ]
     }
 
-    fn read(pod: &core::Pod, scope: Scope) -> Option<PodDetails> {
+    fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
         match scope {
-            Scope::Controller => PodDetails::read(pod),
-            _ => is_streams_pod(pod).then(|| PodDetails::read_common(pod)),
+            Scope::Controller => Self::read(pod),
+            _ => is_streams_pod(pod).then(|| Self::read_common(pod)),
         }
     }
+}
+
+impl Table for StreamsPods {
+    type Row = PodDetails;
 
     fn put(&mut self, name: Name, pod: PodDetails) {
         let job = pod.job.as_deref().map(|job| self.texts.hold(job));
