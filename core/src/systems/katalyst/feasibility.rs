@@ -14,6 +14,7 @@
 //! knows. (Katalyst's pull request 347, agent: the scheduler plugin differs, where it is wrong.)
 
 use std::fmt;
+use std::mem::{Discriminant, discriminant};
 
 use super::kinds::pod::NumaPod;
 use super::policy::Katalyst;
@@ -207,14 +208,12 @@ impl fmt::Display for Occupant<'_> {
 
 impl Obstacle<'_> {
     /// Returns the part that obstacles have in common that differ only in the pod.
-    pub(crate) fn kind(&self) -> (u8, Option<&Selector>) {
-        match self {
-            Self::AvoidedBy(_, selector) => (0, Some(selector)),
-            Self::Exclusive(_) => (1, None),
-            Self::Avoids(_, selector) => (2, Some(selector)),
-            Self::NoMate => (3, None),
-            Self::Contradiction => (4, None),
-        }
+    pub(crate) fn kind(&self) -> (Discriminant<Self>, Option<&Selector>) {
+        let selector = match self {
+            Self::AvoidedBy(_, selector) | Self::Avoids(_, selector) => Some(*selector),
+            Self::Exclusive(_) | Self::NoMate | Self::Contradiction => None,
+        };
+        (discriminant(self), selector)
     }
 
     /// The obstacle for the users of a namespace: pods of others are not named.

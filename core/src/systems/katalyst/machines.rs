@@ -117,10 +117,16 @@ impl<'v> Machines<'v> {
         }
     }
 
+    /// Decides whether the scheduler may choose a machine for a pod.
+    fn allows(&self, newcomer: Newcomer<'v>) -> impl Fn(&Name) -> bool + use<'v> {
+        let (view, needs) = (self.view, newcomer.pod.needs());
+        move |node| check_node(view, &node.name, &needs, SCHEDULER_BESIDE).is_ok()
+    }
+
     /// The machines with a feasible NUMA node that the scheduler may choose, each with the first such NUMA
     /// node; at most `most` of them.
     pub(super) fn find_feasible(&self, newcomer: Newcomer<'v>, most: usize) -> Vec<(&'v str, u8)> {
-        let needs = newcomer.pod.needs();
+        let is_allowed = self.allows(newcomer);
         // Pods that may use more machines than that do not all get the first ones.
         let first = match self.machines.len() > most {
             true => spread(&newcomer.pod.identity.uid, self.machines.len()),
@@ -129,28 +135,26 @@ impl<'v> Machines<'v> {
         let machines = self.machines.iter().skip(first).chain(self.machines.iter().take(first));
         let feasible = machines.filter_map(|(node, machine)| {
             let zone = machine.find_feasible(newcomer)?;
-            let is_allowed = check_node(self.view, &node.name, &needs, SCHEDULER_BESIDE).is_ok();
-            is_allowed.then_some((&*node.name, zone))
+            is_allowed(node).then_some((&*node.name, zone))
         });
         feasible.take(most).collect()
     }
 
     /// Returns true if a NUMA node is feasible but for pods that no report names yet.
     pub(super) fn is_feasible_later(&self, newcomer: Newcomer<'v>) -> bool {
-        let needs = newcomer.pod.needs();
+        let is_allowed = self.allows(newcomer);
         self.machines.iter().any(|(node, machine)| {
-            machine.find_feasible_later(newcomer).is_some()
-                && check_node(self.view, &node.name, &needs, SCHEDULER_BESIDE).is_ok()
+            machine.find_feasible_later(newcomer).is_some() && is_allowed(node)
         })
     }
 
     /// Returns true if a machine without a feasible NUMA node has one but for pods that no report names yet.
     pub(super) fn lacks_reports(&self, newcomer: Newcomer<'v>) -> bool {
-        let needs = newcomer.pod.needs();
+        let is_allowed = self.allows(newcomer);
         self.machines.iter().any(|(node, machine)| {
             machine.find_feasible(newcomer).is_none()
                 && machine.find_feasible_later(newcomer).is_some()
-                && check_node(self.view, &node.name, &needs, SCHEDULER_BESIDE).is_ok()
+                && is_allowed(node)
         })
     }
 
@@ -165,11 +169,10 @@ impl<'v> Machines<'v> {
         &self,
         newcomer: Newcomer<'v>,
     ) -> impl Iterator<Item = (bool, Vec<Verdict<'v>>)> {
-        let needs = newcomer.pod.needs();
-        self.machines.iter().map(move |(node, machine)| {
-            let is_allowed = check_node(self.view, &node.name, &needs, SCHEDULER_BESIDE).is_ok();
-            (is_allowed, machine.verdicts(newcomer).collect())
-        })
+        let is_allowed = self.allows(newcomer);
+        self.machines
+            .iter()
+            .map(move |(node, machine)| (is_allowed(node), machine.verdicts(newcomer).collect()))
     }
 
     /// Returns true if a pod is or may come to be on a NUMA node of these machines: reported, without a node and in

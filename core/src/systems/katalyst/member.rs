@@ -9,7 +9,7 @@ use super::NAME;
 use super::keys::{self, AFFINITY, ANTI_AFFINITY, NUMA_ZONES};
 use super::policy::KatalystMode;
 use super::qos::Qos;
-use super::selector::{Parsed, Selector, Selectors, Side, Zone, parse};
+use super::selector::{Parsed, Selector, Selectors, Zone, parse};
 use crate::kubernetes::{required_node_terms, required_pod_terms};
 use crate::placement::affinity::{Requirements as _, bound_to};
 use crate::placement::intent::{Change, Intent, Mates, on_labels};
@@ -23,7 +23,7 @@ use crate::systems::{Outcome, View};
 pub(super) fn request(pod: &Pod<'_>, view: &View, policy: &Policy) -> Outcome {
     let mut outcome = Outcome::default();
     let mut member = Member { pod, view, policy, outcome: &mut outcome };
-    let [affinity, anti_affinity] = Side::ALL.map(|side| member.parse(side));
+    let (affinity, anti_affinity) = (member.parse(AFFINITY), member.parse(ANTI_AFFINITY));
     member.decide(&affinity, &anti_affinity);
     outcome
 }
@@ -38,25 +38,29 @@ struct Member<'m> {
 impl Member<'_> {
     /// Parses an annotation, and makes it canonical. A finding is recorded; what is wrong selects
     /// nothing.
-    fn parse(&mut self, side: Side) -> Selectors {
-        let Some(value) = self.pod.annotation(side.key()) else { return Selectors::default() };
-        match parse(side, value, self.policy.katalyst.match_semantics) {
+    fn parse(&mut self, key: &'static str) -> Selectors {
+        let Some(value) = self.pod.annotation(key) else { return Selectors::default() };
+        match parse(key, value, self.policy.katalyst.match_semantics) {
             Err(finding) => {
                 self.outcome.findings.push(finding);
                 Selectors::default()
             }
             Ok(Parsed { selectors, warnings }) => {
                 self.outcome.warnings.extend(warnings);
-                self.make_canonical(side, value, selectors)
+                self.make_canonical(key, value, selectors)
             }
         }
     }
 
     /// Returns the selectors that stay on the pod.
-    fn make_canonical(&mut self, side: Side, value: &str, mut selectors: Selectors) -> Selectors {
-        let key = side.key();
+    fn make_canonical(
+        &mut self,
+        key: &'static str,
+        value: &str,
+        mut selectors: Selectors,
+    ) -> Selectors {
         // Katalyst's scheduler takes an affinity that requires nothing as one that is never met.
-        if side == Side::Affinity && selectors.required.is_empty() {
+        if key == AFFINITY && selectors.required.is_empty() {
             if !selectors.preferred.is_empty() {
                 let json = std::mem::take(&mut selectors).to_json();
                 self.change(
@@ -75,12 +79,12 @@ impl Member<'_> {
             self.warn(key, "no build of Katalyst reads preferred");
         }
         let is_empty = selectors.required.is_empty() && selectors.preferred.is_empty();
-        if is_empty && side == Side::AntiAffinity && !value.is_empty() {
+        if is_empty && key == ANTI_AFFINITY && !value.is_empty() {
             self.warn(key, "requires nothing and is removed");
         }
         let canonical = (!is_empty).then(|| selectors.to_json());
         if canonical.as_deref() != Some(value) {
-            self.change(side.key(), Change::Annotation { key: side.key(), value: canonical });
+            self.change(key, Change::Annotation { key, value: canonical });
         }
         selectors
     }

@@ -11,7 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::keys;
+use super::keys::AFFINITY;
 use super::policy::MatchSemantics;
 use crate::names::{is_dns_subdomain, is_label_name};
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
@@ -74,24 +74,6 @@ impl fmt::Display for Selector {
             write!(formatter, "{or}{key}={value}")?;
         }
         write!(formatter, " ({})", self.zone.as_str())
-    }
-}
-
-/// One of the two annotations.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Side {
-    Affinity,
-    AntiAffinity,
-}
-
-impl Side {
-    pub(crate) const ALL: [Self; 2] = [Self::Affinity, Self::AntiAffinity];
-
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Affinity => keys::AFFINITY,
-            Self::AntiAffinity => keys::ANTI_AFFINITY,
-        }
     }
 }
 
@@ -168,16 +150,16 @@ struct RawSelector<'a> {
 #[serde(transparent)]
 struct Whole<'a>(#[serde(borrow, deserialize_with = "optional_object")] Option<RawSelectors<'a>>);
 
-/// Parses the value of an annotation. An empty value has no selectors.
+/// Parses the value of the annotation `key`. An empty value has no selectors.
 ///
 /// # Errors
 /// The first thing that is wrong with it.
-pub(crate) fn parse(side: Side, value: &str, semantics: MatchSemantics) -> Result<Parsed, Finding> {
+pub(crate) fn parse(key: &str, value: &str, semantics: MatchSemantics) -> Result<Parsed, Finding> {
     if value.is_empty() {
         return Ok(Parsed::default());
     }
     let refuse = |problem: String, remedy: &str| {
-        Finding::new(Reason::InvalidNumaAffinity, side.key(), problem, remedy)
+        Finding::new(Reason::InvalidNumaAffinity, key, problem, remedy)
     };
     if value.len() > LONGEST {
         let problem = format!("is {} bytes long, and at most {LONGEST} are read", value.len());
@@ -194,7 +176,7 @@ pub(crate) fn parse(side: Side, value: &str, semantics: MatchSemantics) -> Resul
             return Err(refuse(format!("{} is not valid: {error}", quoted(value)), FORM));
         }
     };
-    let mut parser = Parser { side, semantics, warnings: Vec::new() };
+    let mut parser = Parser { key, semantics, warnings: Vec::new() };
     let required = parser.read_list("required", raw.required);
     let preferred = required.and_then(|required| {
         let preferred = parser.read_list("preferred", raw.preferred)?;
@@ -207,13 +189,13 @@ pub(crate) fn parse(side: Side, value: &str, semantics: MatchSemantics) -> Resul
 /// The problem, and what to do about it.
 type Wrong = (String, String);
 
-struct Parser {
-    side: Side,
+struct Parser<'k> {
+    key: &'k str,
     semantics: MatchSemantics,
     warnings: Vec<Warning>,
 }
 
-impl Parser {
+impl Parser<'_> {
     fn read_list(
         &mut self,
         list: &str,
@@ -261,7 +243,7 @@ impl Parser {
             labels.insert(key.into(), value.into());
         }
         match labels.len() {
-            0 if self.side == Side::Affinity && list == "required" => {
+            0 if self.key == AFFINITY && list == "required" => {
                 let problem = format!(
                     "{}.matchLabels is empty: it selects no pod, so the affinity could never be met",
                     at()
@@ -270,7 +252,7 @@ impl Parser {
             }
             0 => {
                 let text = format!("{} has no label, selects no pod and is left out", at());
-                self.warnings.push(Warning::new(self.side.key(), &text));
+                self.warnings.push(Warning::new(self.key, &text));
                 return Ok(None);
             }
             1 => {}
@@ -311,14 +293,15 @@ fn check_label(key: &str, value: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::systems::katalyst::keys::{ANNOTATIONS, ANTI_AFFINITY};
 
-    fn canonical(side: Side, value: &str) -> String {
-        let parsed = parse(side, value, MatchSemantics::Any);
+    fn canonical(key: &str, value: &str) -> String {
+        let parsed = parse(key, value, MatchSemantics::Any);
         parsed.unwrap_or_else(|finding| panic!("{value}: {finding}")).selectors.to_json()
     }
 
-    fn problem(side: Side, value: &str) -> String {
-        let parsed = parse(side, value, MatchSemantics::Strict);
+    fn problem(key: &str, value: &str) -> String {
+        let parsed = parse(key, value, MatchSemantics::Strict);
         parsed.map_or_else(|finding| finding.to_string(), |parsed| panic!("{value}: {parsed:?}"))
     }
 
@@ -335,18 +318,18 @@ mod tests {
                 {"matchLabels":{"role":"worker"}},{"matchLabels":{"ro\u006ce":"ps"}},
                 {"zone":"socket","matchLabels":{"role":"ps"}}]}"#,
         ] {
-            for side in Side::ALL {
-                assert_eq!(canonical(side, value), wanted, "{value}");
+            for key in ANNOTATIONS {
+                assert_eq!(canonical(key, value), wanted, "{value}");
             }
         }
         let two = r#"{"required":[{"matchLabels":{"b":"2","a":"1"}}]}"#;
         let wanted = r#"{"required":[{"matchLabels":{"a":"1","b":"2"},"zone":"numa"}]}"#;
-        assert_eq!(canonical(Side::Affinity, two), wanted);
+        assert_eq!(canonical(AFFINITY, two), wanted);
         for empty in ["", "{}", r#"{"required":[]}"#, r#"{"required":null,"preferred":[]}"#] {
-            assert_eq!(canonical(Side::Affinity, empty), "{}", "{empty}");
+            assert_eq!(canonical(AFFINITY, empty), "{}", "{empty}");
         }
         let nothing = r#"{"required":[{"matchLabels":{}}]}"#;
-        assert_eq!(canonical(Side::AntiAffinity, nothing), "{}");
+        assert_eq!(canonical(ANTI_AFFINITY, nothing), "{}");
     }
 
     #[test]
@@ -357,7 +340,7 @@ mod tests {
         let labels: Vec<String> = (0..65).map(|n| format!(r#""k{n}":"v""#)).collect();
         let wide = format!(r#"{{"matchLabels":{{{}}}}}"#, labels.join(","));
         for value in ["x", " ", "[]", "[[],[]]", "7", r#""{}""#, r#"{"required":{}}"#] {
-            assert!(problem(Side::Affinity, value).contains("is not valid"), "{value}");
+            assert!(problem(AFFINITY, value).contains("is not valid"), "{value}");
         }
         for (value, part) in [
             ("null", "null crashes Katalyst's"),
@@ -393,9 +376,9 @@ mod tests {
             (r#"{"preferred":[{}]}"#, "preferred[0] has no matchLabels"),
             (&long, "bytes long"),
         ] {
-            let found = problem(Side::Affinity, value);
+            let found = problem(AFFINITY, value);
             assert!(found.contains(part), "{value:.100}: {found}");
-            assert!(found.starts_with(keys::AFFINITY), "{found}");
+            assert!(found.starts_with(AFFINITY), "{found}");
         }
     }
 
@@ -420,7 +403,7 @@ mod tests {
     #[test]
     fn a_selector_without_labels_is_left_out_of_an_anti_affinity_with_a_warning() {
         let value = r#"{"required":[{"matchLabels":{}},{"matchLabels":{"a":"b"}}]}"#;
-        let parsed = parse(Side::AntiAffinity, value, MatchSemantics::Strict).unwrap();
+        let parsed = parse(ANTI_AFFINITY, value, MatchSemantics::Strict).unwrap();
         assert_eq!(parsed.selectors.required.len(), 1);
         assert!(parsed.warnings[0].as_str().contains("required[0] has no label"));
     }
