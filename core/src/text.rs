@@ -22,10 +22,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match misleads(c) {
-            true => escaped.extend(c.escape_default()),
-            false => escaped.push(c),
-        }
+        if misleads(c) { escaped.extend(c.escape_default()) } else { escaped.push(c) }
     }
     Cow::Owned(escaped)
 }

@@ -22,8 +22,10 @@ pub(crate) type MapFn = fn(&Context<'_>) -> Part;
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     pub(crate) groups: Vec<Group>,
-    pub(crate) reserved: Vec<Reserved>,
-    pub(crate) badges: Vec<Badge>,
+    /// Nodes on which a pod of a group may still come to run.
+    pub(crate) reserved: Vec<(String, MapReserved)>,
+    /// Nodes with a role.
+    pub(crate) badges: Vec<(String, MapBadge)>,
     pub(crate) cells: Vec<Cell>,
 }
 
@@ -55,24 +57,6 @@ impl Member {
     pub(crate) fn plain(pod: Name) -> Self {
         Self { pod, role: None, is_placeholder: false }
     }
-}
-
-/// A node on which a pod of a group may still come to run.
-#[derive(Debug)]
-pub(crate) struct Reserved {
-    pub(crate) node: String,
-    pub(crate) group: usize,
-    /// The name of what the node is reserved for.
-    pub(crate) label: String,
-}
-
-/// The role of a node for a group.
-#[derive(Debug)]
-pub(crate) struct Badge {
-    pub(crate) node: String,
-    /// `None`: it is not of one group.
-    pub(crate) group: Option<usize>,
-    pub(crate) label: String,
 }
 
 /// A part of a node that has pods of its own.
@@ -145,6 +129,7 @@ pub struct MapNode {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MapBadge {
+    /// `None`: it is not of one group.
     pub group: Option<usize>,
     pub label: String,
 }
@@ -169,6 +154,7 @@ pub struct MapPod {
 #[serde(rename_all = "camelCase")]
 pub struct MapReserved {
     pub group: usize,
+    /// The name of what the node is reserved for.
     pub label: String,
 }
 

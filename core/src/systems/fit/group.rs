@@ -60,10 +60,7 @@ impl<'g> Group<'g> {
         has_placeholder: bool,
     ) -> Option<Obstacle<'q>> {
         let requests = self.placeholder.requests.as_deref();
-        let before = match has_placeholder {
-            true => Before::default(),
-            false => Before { pods: 1, requests },
-        };
+        let before = if has_placeholder { Before::default() } else { Before { pods: 1, requests } };
         let volumes = Some(&pod.volumes);
         let question = Question { before, volumes, ..Question::new(candidate, &pod.needs) };
         first_obstacle(&question, JOIN)

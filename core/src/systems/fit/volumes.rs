@@ -1,7 +1,5 @@
 //! The volumes of a pod or group that not every node can mount.
 
-use std::fmt;
-
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use super::Candidate;
@@ -69,45 +67,29 @@ impl<'v> Volumes<'v> {
         (!described.is_empty()).then(|| described.join(", "))
     }
 
-    /// Finds the volumes that no node but `node` can mount: one of them alone, or all of them
+    /// Names the volumes that no node but `node` can mount: one of them alone, or all of them
     /// together. `None`: another node can mount all of them.
     #[must_use]
-    pub(crate) fn pin_to<'p>(&'p self, node: &'p str, view: &View) -> Option<Pin<'p, 'v>> {
+    pub(crate) fn pin_to(&self, node: &str, view: &View) -> Option<String> {
         let others = || Candidate::all_empty(view).filter(|other| other.name != node);
         if self.0.is_empty() || others().any(|other| self.all_reach(other)) {
             return None;
         }
         let is_only_there = |volume: &&Volume<'v>| !others().any(|other| volume.reaches(other));
         let alone = self.0.iter().find(is_only_there);
-        Some(Pin { volumes: alone.map_or(&self.0, std::slice::from_ref), node })
+        let named = |Volume { claim, name, .. }: &Volume<'_>| format!("{name} of claim {claim}");
+        Some(match alone.map_or(self.0.as_slice(), std::slice::from_ref) {
+            [volume] => format!("volume {} can be mounted on no node but {node}", named(volume)),
+            all => {
+                let named = all.iter().map(named).collect::<Vec<_>>().join(", ");
+                format!("the volumes {named} can be mounted together on no node but {node}")
+            }
+        })
     }
 }
 
 impl<'v> FromIterator<Volume<'v>> for Volumes<'v> {
     fn from_iter<I: IntoIterator<Item = Volume<'v>>>(volumes: I) -> Self {
         Self(volumes.into_iter().collect())
-    }
-}
-
-/// Volumes that only one node can mount.
-#[derive(Debug)]
-pub(crate) struct Pin<'p, 'v> {
-    volumes: &'p [Volume<'v>],
-    node: &'p str,
-}
-
-impl fmt::Display for Pin<'_, '_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { volumes, node } = self;
-        if let [Volume { claim, name, .. }] = volumes {
-            return write!(
-                formatter,
-                "volume {name} of claim {claim} can be mounted on no node but {node}"
-            );
-        }
-        let named =
-            volumes.iter().map(|Volume { claim, name, .. }| format!("{name} of claim {claim}"));
-        let named = named.collect::<Vec<_>>().join(", ");
-        write!(formatter, "the volumes {named} can be mounted together on no node but {node}")
     }
 }

@@ -36,20 +36,19 @@ impl Map {
         for part in parts {
             let numbers = map.add_groups(part.groups, &is_shown, &mut memberships);
             let number = |index: usize| numbers.get(index).copied().flatten();
-            for reserved in part.reserved {
+            for (node, reserved) in part.reserved {
                 let Some(group) = number(reserved.group) else { continue };
-                let node = &mut node_of(&mut nodes, &reserved.node).node;
-                node.reserved.push(MapReserved { group, label: reserved.label });
+                let node = &mut node_of(&mut nodes, &node).node;
+                node.reserved.push(MapReserved { group, ..reserved });
                 map.groups[group].reserved += 1;
             }
-            for badge in part.badges {
-                let group = badge.group.map(number);
+            for (node, badge) in part.badges {
+                let group = badge.group.and_then(number);
                 // A badge of a group that is not shown is not shown either.
-                let Some(group) = group.map_or(Some(None), |group| group.map(Some)) else {
-                    continue;
-                };
-                let node = &mut node_of(&mut nodes, &badge.node).node;
-                node.badges.push(MapBadge { group, label: badge.label });
+                if group.is_some() == badge.group.is_some() {
+                    let node = &mut node_of(&mut nodes, &node).node;
+                    node.badges.push(MapBadge { group, ..badge });
+                }
             }
             for cell in part.cells {
                 let node = node_of(&mut nodes, &cell.node);

@@ -11,7 +11,7 @@ use super::resources::{HOST_POOL, STREAMS_JOB};
 use crate::kubernetes::{is_finished, label, node_name};
 use crate::systems::check::Context;
 use crate::systems::check::words::counted;
-use crate::systems::map::{Badge, Group, Member, Part, Reserved};
+use crate::systems::map::{Group, MapBadge, MapReserved, Member, Part};
 use crate::view::Name;
 
 /// The kind of a job that only the labels of pods name.
@@ -55,11 +55,8 @@ fn add_job(context: &Context<'_>, name: Name, pods: &[&Pod], part: &mut Part) {
     for node in witness.into_iter().flat_map(|witness| &witness.nodes) {
         let missing =
             node.processing_elements.iter().filter(|element| !is_there(element, &node.name));
-        part.reserved.extend(missing.map(|element| Reserved {
-            node: node.name.clone(),
-            group,
-            label: element.clone(),
-        }));
+        let reserved = missing.map(|element| MapReserved { group, label: element.clone() });
+        part.reserved.extend(reserved.map(|reserved| (node.name.clone(), reserved)));
     }
     let spec = job.and_then(|job| job.spec.as_ref().ok());
     // Pools are on the nodes.
@@ -100,7 +97,7 @@ fn add_members(context: &Context<'_>, jobs: &HashMap<Name, usize>, part: &mut Pa
             let exclusive = if pool.exclusive { " exclusive" } else { "" };
             let pool = own_name.unwrap_or(&name.name);
             let label = format!("{pool}[{}]{exclusive}{state}", member.index);
-            part.badges.push(Badge { node: node.clone(), group, label });
+            part.badges.push((node.clone(), MapBadge { group, label }));
         }
     }
 }

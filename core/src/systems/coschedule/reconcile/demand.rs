@@ -106,7 +106,7 @@ impl<'v> Demand<'v> {
 
     /// Describes the volumes that only `node` can mount. `None`: another node can mount all of them.
     pub(super) fn pin_to(&self, node: &str) -> Option<String> {
-        self.group.volumes.pin_to(node, self.view).map(|pin| pin.to_string())
+        self.group.volumes.pin_to(node, self.view)
     }
 }
 
