@@ -101,6 +101,16 @@ pub(crate) struct Unit {
     pub preferred: Option<usize>,
 }
 
+impl Unit {
+    /// Restricts the unit to these classes. Without claims it may be on nodes of `open` only.
+    pub(crate) fn restrict_to(&mut self, mut classes: Classes, open: &Classes) {
+        if self.claims.is_empty() {
+            classes.intersect_with(open);
+        }
+        self.claims.push(Claim::Within(classes));
+    }
+}
+
 /// A requirement of a unit's node.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Claim {
@@ -152,23 +162,15 @@ pub(crate) struct Exhausted;
 
 impl Budget {
     /// A budget of so many steps; one is a node that is taken from the nodes of a unit.
-    #[must_use]
     pub(crate) fn new(steps: u64) -> Self {
         Self { left: steps }
     }
 
     fn spend(&mut self, steps: usize) -> Result<(), Exhausted> {
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
-        match self.left.checked_sub(steps) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => {
-                self.left = 0;
-                Err(Exhausted)
-            }
-        }
+        let left = self.left.checked_sub(steps);
+        self.left = left.unwrap_or(0);
+        left.map(|_| ()).ok_or(Exhausted)
     }
 }
 
@@ -229,20 +231,14 @@ impl Problem {
     }
 
     /// Returns this problem with the constraint that each unit must be on the node that it prefers.
-    #[must_use]
     pub(crate) fn with_preferences_held(&self) -> Self {
         let mut held = self.clone();
-        for number in 0..held.units.len() {
-            let Unit { preferred: Some(class), at: None, claims, .. } = &self.units[number] else {
-                continue;
-            };
-            let mut within = self.no_classes();
-            within.insert(*class);
-            // A unit without claims may be on open nodes only.
-            if claims.is_empty() {
-                within.intersect_with(&self.open);
+        for unit in &mut held.units {
+            if let Unit { preferred: Some(class), at: None, .. } = unit {
+                let mut within = self.no_classes();
+                within.insert(*class);
+                unit.restrict_to(within, &self.open);
             }
-            held.units[number].claims.push(Claim::Within(within));
         }
         held
     }

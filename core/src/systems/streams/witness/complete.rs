@@ -1,6 +1,7 @@
 //! Completes what the search has found: the remaining members of pools, and the units that were left
 //! out.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::model::{Model, Spots};
@@ -222,8 +223,8 @@ fn choose_members(
         let known: HashSet<Place> = of_pool.values().copied().collect();
         let rest = found.chosen[number].ones().map(|spot| model.spots[spot]);
         let mut rest: Vec<Place> = rest.filter(|place| !known.contains(place)).collect();
-        rest.sort_unstable_by_key(|place| std::cmp::Reverse(*place));
-        fill_slots(&mut of_pool, pool.size, || rest.pop());
+        rest.sort_unstable();
+        fill_slots(&mut of_pool, pool.size, rest);
         members.push(of_pool);
     }
     let mut used: HashSet<Place> = places.iter().flatten().copied().collect();
@@ -241,14 +242,11 @@ fn choose_members(
             further.extend(free.take(*count));
         }
         used.extend(&further);
-        further.reverse();
-        fill_slots(&mut members[number], pool.size, || further.pop());
+        fill_slots(&mut members[number], pool.size, further);
         taken.extend(members[number].values());
     }
-    for (number, pool) in problem.pools.iter().enumerate().filter(|(_, pool)| !pool.exclusive) {
-        if !pool.required {
-            continue;
-        }
+    let shared = problem.pools.iter().enumerate();
+    for (number, pool) in shared.filter(|(_, pool)| pool.required && !pool.exclusive) {
         let own: HashSet<Place> = members[number].values().copied().collect();
         let rank = |class: usize| problem.classes[class].rank;
         let mut classes: Vec<usize> = pool.eligible.ones().collect();
@@ -260,30 +258,24 @@ fn choose_members(
             let unused = all().filter(|place| !used.contains(place));
             unused.chain(all().filter(|place| used.contains(place)))
         });
-        let mut further = used_last.filter(|place| !own.contains(place) && !taken.contains(place));
-        fill_slots(&mut members[number], pool.size, || further.next());
-        drop(further);
+        let further = used_last.filter(|place| !own.contains(place) && !taken.contains(place));
+        fill_slots(&mut members[number], pool.size, further);
         used.extend(members[number].values());
     }
     members
 }
 
-/// Gives the indices below `size` that have no member one each, as long as there are any.
+/// Gives the indices below `size` that have no member one of these places each, as long as there are any.
 fn fill_slots(
     members: &mut BTreeMap<u32, Place>,
     size: usize,
-    mut next: impl FnMut() -> Option<Place>,
+    places: impl IntoIterator<Item = Place>,
 ) {
-    if members.len() >= size {
-        return;
-    }
+    let mut places = places.into_iter();
     for index in (0..).take(size) {
-        if members.contains_key(&index) {
-            continue;
-        }
-        match next() {
-            Some(place) => _ = members.insert(index, place),
-            None => return,
+        if let Entry::Vacant(slot) = members.entry(index) {
+            let Some(place) = places.next() else { return };
+            slot.insert(place);
         }
     }
 }

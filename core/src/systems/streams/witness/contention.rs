@@ -15,7 +15,6 @@ use super::{Classes, Place, Problem, Witness};
 pub(crate) const MOST_EXCLUDED: usize = 16;
 
 /// The units to be bound, in a problem with this witness.
-#[must_use]
 pub(crate) fn find_contended(problem: &Problem, witness: &Witness) -> Vec<bool> {
     let (members, alone) = problem.separated();
     let nodes = Nodes::new(problem, witness);

@@ -1,7 +1,7 @@
 //! Finds an irreducible set of constraints that cannot hold together: without any one of them, the
 //! others could (Junker, "QuickXplain", 2004).
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::{Budget, Exhausted, Problem, Unit, solve};
 
@@ -47,7 +47,6 @@ pub(crate) struct Contradiction {
 }
 
 /// Finds constraints that contradict each other in a problem without a witness.
-#[must_use]
 pub(crate) fn find_contradiction(problem: &Problem, budget: &mut Budget) -> Contradiction {
     let all = list(problem);
     let mut search = Search { problem, budget, is_exhausted: false };
@@ -120,38 +119,30 @@ impl Search<'_> {
 
 /// The problem with these constraints only.
 fn restrict(problem: &Problem, constraints: &[Constraint]) -> Problem {
+    let kept: BTreeSet<Constraint> = constraints.iter().copied().collect();
+    let has = |constraint| kept.contains(&constraint);
     let mut pools = problem.pools.clone();
-    for pool in &mut pools {
-        pool.required = false;
-        pool.exclusive = false;
-    }
-    let mut units: BTreeMap<usize, Unit> = BTreeMap::new();
-    for constraint in constraints {
-        match *constraint {
-            Constraint::Required { pool } => pools[pool].required = true,
-            Constraint::Exclusive { pool } => pools[pool].exclusive = true,
-            Constraint::Placed { unit } => {
-                let Unit { claims, at, .. } = problem.units[unit].clone();
-                units.insert(unit, Unit { claims, at, ..Unit::default() });
-            }
-            Constraint::Token { .. } | Constraint::Alone { .. } => {}
-        }
+    for (pool, of) in pools.iter_mut().enumerate() {
+        of.required &= has(Constraint::Required { pool });
+        of.exclusive &= has(Constraint::Exclusive { pool });
     }
     // A unit that is not placed is neither apart from any other nor alone.
-    for constraint in constraints {
-        match *constraint {
-            Constraint::Token { unit, token } => {
-                units.entry(unit).and_modify(|unit| unit.tokens.push(token));
-            }
-            Constraint::Alone { unit } => {
-                units.entry(unit).and_modify(|unit| unit.alone = true);
-            }
-            Constraint::Required { .. }
-            | Constraint::Exclusive { .. }
-            | Constraint::Placed { .. } => {}
+    let placed = problem
+        .units
+        .iter()
+        .enumerate()
+        .filter(|(unit, _)| has(Constraint::Placed { unit: *unit }));
+    let units = placed.map(|(unit, of)| {
+        let tokens = of.tokens.iter().copied();
+        Unit {
+            claims: of.claims.clone(),
+            tokens: tokens.filter(|token| has(Constraint::Token { unit, token: *token })).collect(),
+            alone: of.alone && has(Constraint::Alone { unit }),
+            at: of.at,
+            preferred: None,
         }
-    }
-    Problem { pools, units: units.into_values().collect(), ..problem.clone() }
+    });
+    Problem { pools, units: units.collect(), ..problem.clone() }
 }
 
 #[cfg(test)]

@@ -30,9 +30,9 @@ pub(super) struct Model<'p> {
     pub(super) spots: Vec<Place>,
     /// The first spot of each class, and one more at the end.
     pub(super) first_spot: Vec<usize>,
-    /// The spots of each core unit at first.
+    /// The spots of each unit at first; none for a unit that is left out.
     pub(super) domains: Vec<Spots>,
-    /// A number that core units which may be exchanged have in common.
+    /// For each unit the first unit with which it may be exchanged, itself included.
     pub(super) twins: Vec<usize>,
     /// The classes, those that are to be used first before the others.
     pub(super) ranked: Vec<usize>,
@@ -184,30 +184,32 @@ impl<'p> Model<'p> {
         spots
     }
 
+    /// Returns the pools of which a unit needs a member.
+    pub(super) fn pools_of(&self, unit: usize) -> impl Iterator<Item = usize> {
+        let is_there = self.problem.units[unit].at.is_some();
+        let members = self.locations[unit].members.iter();
+        members.filter(move |_| !is_there).map(|(pool, _)| *pool)
+    }
+
     /// Finds the spots of each core unit. Returns whether each has one.
     fn find_domains(&mut self) -> bool {
         let mut known: HashMap<(&Location, Vec<usize>, bool), usize> = HashMap::new();
-        let mut domains = Vec::with_capacity(self.core.len());
-        let mut twins = Vec::with_capacity(self.core.len());
-        for (position, unit) in self.core.iter().enumerate() {
-            let of = &self.problem.units[*unit];
-            let location = &self.locations[*unit];
-            let domain = match of.at {
+        let mut domains = vec![Spots::new(); self.problem.units.len()];
+        let mut twins: Vec<usize> = (0..self.problem.units.len()).collect();
+        for unit in self.core.iter().copied() {
+            let of = &self.problem.units[unit];
+            let location = &self.locations[unit];
+            domains[unit] = match of.at {
                 Some(class) => self.spots_of([class].into_iter()),
-                None => self.find_domain(location),
-            };
-            if domain.is_clear() {
-                return false;
-            }
-            domains.push(domain);
-            let twin = match of.at {
-                Some(_) => position,
                 None => {
-                    let key = (location, self.cliques_of[*unit].clone(), of.alone);
-                    *known.entry(key).or_insert(position)
+                    let key = (location, self.cliques_of[unit].clone(), of.alone);
+                    twins[unit] = *known.entry(key).or_insert(unit);
+                    self.find_domain(location)
                 }
             };
-            twins.push(twin);
+            if domains[unit].is_clear() {
+                return false;
+            }
         }
         drop(known);
         self.domains = domains;

@@ -2,7 +2,7 @@
 
 mod propagate;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::model::{Model, Spots};
 use super::{Budget, Classes, Exhausted, complete};
@@ -68,7 +68,7 @@ struct Level {
     mark: usize,
 }
 
-/// The state of a search. Units are referred to by their positions in the core.
+/// The state of a search.
 struct Search<'m> {
     model: &'m Model<'m>,
     budget: &'m mut Budget,
@@ -77,13 +77,11 @@ struct Search<'m> {
     placed: Vec<Option<usize>>,
     /// How many units are on each spot.
     used: Vec<usize>,
-    /// The pools that each unit claims a member of.
-    pools_of: Vec<Vec<usize>>,
-    /// The units of each pool.
+    /// The core units that need a member of each pool.
     units_of: Vec<Vec<usize>>,
     /// The core units of each clique.
     cliques: Vec<Vec<usize>>,
-    cliques_of: Vec<Vec<usize>>,
+    /// The core units that are alone.
     alone: Vec<usize>,
     eligible: Vec<Spots>,
     /// The number of nodes that each pool can still choose, with those that are no spots.
@@ -100,31 +98,16 @@ struct Search<'m> {
 impl<'m> Search<'m> {
     fn new(model: &'m Model<'m>, budget: &'m mut Budget) -> Self {
         let problem = model.problem;
-        let position: HashMap<usize, usize> =
-            model.core.iter().enumerate().map(|(position, unit)| (*unit, position)).collect();
-        let pools_of: Vec<Vec<usize>> = model
-            .core
-            .iter()
-            .map(|unit| match problem.units[*unit].at {
-                Some(_) => Vec::new(),
-                None => model.locations[*unit].members.iter().map(|(pool, _)| *pool).collect(),
-            })
-            .collect();
         let mut units_of = vec![Vec::new(); problem.pools.len()];
-        for (unit, pools) in pools_of.iter().enumerate() {
-            pools.iter().for_each(|pool| units_of[*pool].push(unit));
+        for unit in &model.core {
+            model.pools_of(*unit).for_each(|pool| units_of[pool].push(*unit));
         }
-        let cliques: Vec<Vec<usize>> = model
-            .cliques
-            .iter()
-            .map(|clique| clique.iter().filter_map(|unit| position.get(unit).copied()).collect())
-            .collect();
-        let mut cliques_of = vec![Vec::new(); model.core.len()];
-        for (number, clique) in cliques.iter().enumerate() {
-            clique.iter().for_each(|unit: &usize| cliques_of[*unit].push(number));
-        }
-        let alone = (0..model.core.len()).filter(|of| problem.units[model.core[*of]].alone);
-        let alone = alone.collect();
+        let core: HashSet<usize> = model.core.iter().copied().collect();
+        let of_core = |clique: &Vec<usize>| {
+            clique.iter().copied().filter(|unit| core.contains(unit)).collect()
+        };
+        let cliques: Vec<Vec<usize>> = model.cliques.iter().map(of_core).collect();
+        let alone = model.core.iter().copied().filter(|unit| problem.units[*unit].alone).collect();
         let mut eligible = Vec::new();
         let mut available = Vec::new();
         let mut chosen = Vec::new();
@@ -147,18 +130,16 @@ impl<'m> Search<'m> {
             wanted: problem.preferred_classes(),
             sizes: model.domains.iter().map(|domain| domain.count_ones(..)).collect(),
             domains: model.domains.clone(),
-            placed: vec![None; model.core.len()],
+            placed: vec![None; problem.units.len()],
             used: vec![0; model.spots.len()],
-            pools_of,
             units_of,
             cliques,
-            cliques_of,
             alone,
             eligible,
             available,
             chosen,
             exclusive: (0..problem.pools.len()).filter(|of| problem.pools[*of].exclusive).collect(),
-            weights: vec![1; model.core.len()],
+            weights: vec![1; problem.units.len()],
             trail: Vec::new(),
         }
     }
@@ -176,12 +157,10 @@ impl<'m> Search<'m> {
 
     /// Places the units that are on a node already, and looks for what is impossible from the start.
     fn place_those_there(&mut self) -> Result<(), Stop> {
-        let core = self.model.core.iter().enumerate();
+        let Model { core, problem, first_spot, .. } = self.model;
         let there: Vec<(usize, usize)> = core
-            .filter_map(|(unit, of)| {
-                let class = self.model.problem.units[*of].at?;
-                Some((unit, self.model.first_spot[class]))
-            })
+            .iter()
+            .filter_map(|unit| Some((*unit, first_spot[problem.units[*unit].at?])))
             .collect();
         // First all of them: what is on nodes already may contradict itself.
         there.iter().for_each(|(unit, spot)| self.placed[*unit] = Some(*spot));
@@ -250,13 +229,13 @@ impl<'m> Search<'m> {
 
     /// The unit to be placed next; `None`: all are placed.
     fn select(&self) -> Option<usize> {
-        let open = (0..self.placed.len()).filter(|unit| self.placed[*unit].is_none());
+        let open = self.model.core.iter().copied().filter(|unit| self.placed[*unit].is_none());
         open.min_by(|one, other| {
             // Fewest spots by weight; the products avoid a division.
             let left = self.sizes[*one].saturating_mul(self.weights[*other]);
             let right = self.sizes[*other].saturating_mul(self.weights[*one]);
             let degree = |unit: &usize| {
-                let of = self.cliques_of[*unit].iter();
+                let of = self.model.cliques_of[*unit].iter();
                 of.map(|clique| self.cliques[*clique].len()).sum::<usize>()
             };
             left.cmp(&right).then_with(|| degree(other).cmp(&degree(one)))
@@ -267,7 +246,7 @@ impl<'m> Search<'m> {
     /// only one.
     fn list_candidates(&self, unit: usize) -> Vec<usize> {
         let model = self.model;
-        let preferred = model.problem.units[model.core[unit]].preferred;
+        let preferred = model.problem.units[unit].preferred;
         let mut candidates: Vec<(bool, bool, u8, bool, usize)> = Vec::new();
         let mut last_unused = None;
         for spot in self.domains[unit].ones() {
@@ -314,12 +293,13 @@ impl<'m> Search<'m> {
 
     /// Chooses the remaining members of the exclusive pools, once all units are placed.
     fn finish(&mut self) -> Result<Option<Found>, Exhausted> {
-        let spots: Vec<usize> = self.placed.iter().copied().flatten().collect();
+        let core = &self.model.core;
+        let spots: Vec<usize> = core.iter().filter_map(|unit| self.placed[*unit]).collect();
         // A unit that runs leaves its node to the exclusive pools that it claims, and to no others.
         let mut used: Vec<Option<Vec<usize>>> = vec![None; self.used.len()];
-        for (unit, spot) in spots.iter().enumerate() {
+        for (unit, spot) in core.iter().zip(&spots) {
             let exclusive = self.exclusive.iter().copied();
-            let own: Vec<usize> = exclusive.filter(|pool| self.claims(unit, *pool)).collect();
+            let own: Vec<usize> = exclusive.filter(|pool| self.claims(*unit, *pool)).collect();
             match &mut used[*spot] {
                 Some(pools) => pools.retain(|pool| own.contains(pool)),
                 none => *none = Some(own),

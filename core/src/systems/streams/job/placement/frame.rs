@@ -98,9 +98,7 @@ impl<'f, 'v> Frame<'f, 'v> {
             }
         }
     }
-}
 
-impl Frame<'_, '_> {
     /// The members that a pool of the problem has from the start.
     pub(super) fn member_nodes(&self, pool: usize) -> Vec<&str> {
         let members = self.problem.pools[pool].members.values();
@@ -132,9 +130,7 @@ impl Frame<'_, '_> {
         }
         missing.into_values().collect()
     }
-}
 
-impl<'f, 'v> Frame<'f, 'v> {
     /// The nodes that the job refers to by themselves.
     fn find_singles(&self) -> BTreeSet<&'v str> {
         let fixed = self.fixed;
@@ -265,23 +261,22 @@ impl<'f, 'v> Frame<'f, 'v> {
         let members = self.find_members(number).into_iter();
         let mut members: BTreeMap<u32, usize> =
             members.filter_map(|(index, node)| Some((index, *self.singles.get(node)?))).collect();
-        let eligible = match &pool.form {
-            Ok(Form::Sized(_, tags)) => {
-                let tags = tag_keys(tags);
-                self.classes_where(|state| has_tags(state.site.tags, &tags) && is_free(state))
-            }
-            Ok(Form::Literal(hosts)) => {
-                for (index, host) in (0..).zip(hosts) {
-                    let class = self.find_node(host).and_then(|node| self.singles.get(node));
-                    let Some(class) = class else { continue };
-                    if self.classes[*class].state.is_some_and(is_free) {
-                        members.entry(index).or_insert(*class);
-                    }
-                }
-                self.classes_where(|_| false)
-            }
-            _ => Classes::with_capacity(self.classes.len()),
+        let tags = match &pool.form {
+            Ok(Form::Sized(_, tags)) => Some(tag_keys(tags)),
+            _ => None,
         };
+        let eligible = self.classes_where(|state| {
+            tags.as_ref().is_some_and(|tags| has_tags(state.site.tags, tags)) && is_free(state)
+        });
+        if let Ok(Form::Literal(hosts)) = &pool.form {
+            for (index, host) in (0..).zip(hosts) {
+                let class = self.find_node(host).and_then(|node| self.singles.get(node));
+                let is_free = |class: &&usize| self.classes[**class].state.is_some_and(is_free);
+                if let Some(class) = class.filter(is_free) {
+                    members.entry(index).or_insert(*class);
+                }
+            }
+        }
         // A pod that asked for a member runs on its node.
         for unit in &self.closure.units {
             let index = unit.claims.iter().find_map(|claim| match claim.location {

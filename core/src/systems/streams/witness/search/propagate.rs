@@ -8,8 +8,9 @@ impl Search<'_> {
     /// Places a unit, and takes the spot from all others that cannot share it.
     pub(super) fn place(&mut self, unit: usize, spot: usize) -> Result<(), Stop> {
         self.put(unit, spot)?;
-        for number in 0..self.cliques_of[unit].len() {
-            self.separate(self.cliques_of[unit][number]).map_err(|stop| match stop {
+        let model = self.model;
+        for clique in &model.cliques_of[unit] {
+            self.separate(*clique).map_err(|stop| match stop {
                 Stop::Failure(_) => Stop::Failure(Some(unit)),
                 Stop::Exhausted => Stop::Exhausted,
             })?;
@@ -21,11 +22,11 @@ impl Search<'_> {
         self.placed[unit] = Some(spot);
         self.used[spot] += 1;
         self.trail.push(Change::Placed { unit, spot });
-        let of = &self.model.problem.units[self.model.core[unit]];
-        let apart: Vec<usize> = if of.alone {
-            (0..self.placed.len()).collect()
+        let model = self.model;
+        let apart: Vec<usize> = if model.problem.units[unit].alone {
+            model.core.clone()
         } else {
-            let cliques = self.cliques_of[unit].iter().map(|clique| &self.cliques[*clique]);
+            let cliques = model.cliques_of[unit].iter().map(|clique| &self.cliques[*clique]);
             cliques.flatten().chain(&self.alone).copied().collect()
         };
         for other in apart {
@@ -33,8 +34,8 @@ impl Search<'_> {
                 self.take(other, spot)?;
             }
         }
-        for number in 0..self.pools_of[unit].len() {
-            self.choose(self.pools_of[unit][number], spot)?;
+        for pool in model.pools_of(unit) {
+            self.choose(pool, spot)?;
         }
         for number in 0..self.exclusive.len() {
             let pool = self.exclusive[number];
@@ -47,7 +48,7 @@ impl Search<'_> {
 
     /// Returns true if a unit claims a member of a pool, even if it is on a node already.
     pub(super) fn claims(&self, unit: usize, pool: usize) -> bool {
-        let location = &self.model.locations[self.model.core[unit]];
+        let location = &self.model.locations[unit];
         location.members.iter().any(|(of, _)| *of == pool)
     }
 
@@ -88,8 +89,9 @@ impl Search<'_> {
                     self.exclude(other, spot)?;
                 }
             }
-            for unit in 0..self.placed.len() {
-                if !self.pools_of[unit].contains(&pool) {
+            let model = self.model;
+            for unit in model.core.iter().copied() {
+                if model.pools_of(unit).all(|of| of != pool) {
                     self.take(unit, spot)?;
                 }
             }
@@ -158,7 +160,7 @@ impl Search<'_> {
             let spots = model.first_spot[class]..model.first_spot[class + 1];
             spots.filter(|spot| !self.is_used(*spot)).collect()
         };
-        for twin in 0..self.placed.len() {
+        for twin in model.core.iter().copied() {
             if model.twins[twin] != model.twins[unit] || twin == unit {
                 continue;
             }

@@ -74,17 +74,10 @@ impl<'f> Units<'_, 'f, '_> {
                 framed.tokens.push(number);
             }
             framed.alone = unit.isolated.is_some();
-            let frame = &*self.frame;
             let is_bound_to_others =
                 !framed.tokens.is_empty() || framed.alone || unit.group.is_some();
             if let Some(named) = self.named.as_ref().filter(|_| is_bound_to_others) {
-                let mut within = frame.classes_where(|state| frame.is_open(state));
-                if framed.claims.is_empty() {
-                    within.intersect_with(named);
-                    framed.claims.push(Claim::Within(within));
-                } else {
-                    framed.claims.push(Claim::Within(named.clone()));
-                }
+                framed.restrict_to(named.clone(), &self.frame.problem.open);
             }
         }
         let frame = &*self.frame;
@@ -102,12 +95,9 @@ impl<'f> Units<'_, 'f, '_> {
             .filter_map(class)
             .collect();
         if !closed.is_empty() && framed.at.is_none() {
-            let mut within = match framed.claims.is_empty() {
-                true => frame.classes_where(|state| frame.is_open(state)),
-                false => frame.classes_where(|_| true),
-            };
+            let mut within = frame.classes_where(|_| true);
             closed.into_iter().for_each(|class| within.set(class, false));
-            framed.claims.push(Claim::Within(within));
+            framed.restrict_to(within, &frame.problem.open);
         }
         self.push(framed, elements, claims);
     }
