@@ -13,8 +13,8 @@ use crate::systems::check::{Cluster, Context, Diagnosis, PodReport};
 use crate::systems::streams::NAME;
 use crate::systems::streams::api::host_pool::Member;
 use crate::systems::streams::job::placement::Restriction;
-use crate::systems::streams::keys::{COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT};
-use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::systems::streams::keys::{JOB, PROCESSING_ELEMENT};
+use crate::systems::streams::kinds::streams_pod::{PodDetails, is_colocation_key};
 use crate::systems::streams::owners::pool_of_hash;
 use crate::view::Name;
 
@@ -84,8 +84,7 @@ fn find_location(pod: &Pod) -> Option<&'static str> {
 /// Reports a group with several schedulers: they do not see each other's decisions.
 fn report_schedulers(diagnosis: &mut Diagnosis, pod: &Pod, name: &Name, cluster: &Cluster) {
     let Some(labels) = &pod.metadata.labels else { return };
-    let is_group = |key: &str| key.starts_with(COLOCATION_LABEL_PREFIX) || key == GROUP;
-    for (key, value) in labels.iter().filter(|(key, _)| is_group(key)) {
+    for (key, value) in labels.iter().filter(|(key, _)| is_colocation_key(key)) {
         let mates = cluster.others(&name.namespace, pod).filter(|other| {
             label(&other.metadata, key) == Some(value)
                 && label(&other.metadata, JOB) == label(&pod.metadata, JOB)

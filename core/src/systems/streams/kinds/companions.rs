@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 
-use super::streams_pod::{COLOCATION_PREFIX, GROUP, PodDetails};
+use super::streams_pod::{Group, PodDetails, is_colocation_key};
 use crate::kubernetes::{HOSTNAME, affinity, is_finished, required_anti_terms, required_pod_terms};
 use crate::systems::{is_shared_by_node_mates, streams::keys::PREFIX};
 use crate::view::pod::PODS;
@@ -50,7 +50,7 @@ impl Companion {
         let together = all.clone().filter(|(key, _)| {
             is_shared_by_node_mates(key)
                 // A pod that only prefers the node of the others may be elsewhere.
-                && (!(key.starts_with(COLOCATION_PREFIX) || *key == GROUP)
+                && (!is_colocation_key(key)
                     || near.iter().any(|term| term.topology_key == HOSTNAME && names(term, key)))
         });
         let own = |(key, value): (&String, &String)| (key.as_str().into(), value.as_str().into());
@@ -63,13 +63,11 @@ impl Companion {
     }
 
     /// The value of a label that the terms of stowplan are about.
-    #[must_use]
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(own, _)| **own == *key).map(|(_, value)| &**value)
     }
 
     /// Returns true if it keeps a pod with these labels off its node.
-    #[must_use]
     pub(crate) fn excludes<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         let holds = |rule: &Rule| {
             let value = label(&rule.key);
@@ -114,26 +112,9 @@ fn read_rules(term: &PodAffinityTerm) -> Option<Box<[Rule]>> {
     rules.filter(|rules| is_plain && !rules.is_empty())
 }
 
-/// The pods of a namespace that must be on one node, by a label.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct Group {
-    namespace: Box<str>,
-    label: Label,
-}
-
 /// The pods of a group, by what they require: the pods of one workload are alike, so that a decision
 /// costs the same for one of them and for a thousand.
-#[derive(Debug, Default)]
-struct Mates {
-    pods: BTreeMap<Arc<Companion>, BTreeSet<Name>>,
-}
-
-impl Mates {
-    /// Returns true if a pod excludes other pods.
-    fn is_exclusive(&self) -> bool {
-        self.pods.keys().any(|pod| !pod.apart.is_empty())
-    }
-}
+type Mates = BTreeMap<Arc<Companion>, BTreeSet<Name>>;
 
 /// The table of pods that must be on the node of others.
 #[derive(Debug, Default)]
@@ -149,14 +130,16 @@ impl Companions {
     pub(crate) fn of_group(
         &self,
         namespace: &str,
-        (key, value): (&str, &str),
+        label: (&str, &str),
         only_exclusive: bool,
     ) -> impl Iterator<Item = (&Name, &Companion)> {
-        let group = Group { namespace: namespace.into(), label: (key.into(), value.into()) };
-        let mates = self.groups.get(&group);
-        let mates = mates.filter(|mates| !only_exclusive || mates.is_exclusive());
-        let alike = mates.into_iter().flat_map(|mates| &mates.pods);
-        alike.flat_map(|(pod, names)| names.iter().take(2).map(|name| (name, &**pod)))
+        let mates = self.groups.get(&Group::new(namespace, label));
+        let excludes_others = |mates: &&Mates| mates.keys().any(|pod| !pod.apart.is_empty());
+        let mates = mates.filter(|mates| !only_exclusive || excludes_others(mates));
+        mates
+            .into_iter()
+            .flatten()
+            .flat_map(|(pod, names)| names.iter().take(2).map(|name| (name, &**pod)))
     }
 }
 
@@ -178,30 +161,30 @@ impl Table for Companions {
 
     fn put(&mut self, name: Name, pod: Companion) {
         let mut pod = Arc::new(pod);
-        for label in pod.together.clone() {
-            let group = Group { namespace: name.namespace.clone(), label };
+        for (key, value) in pod.together.clone() {
+            let group = Group::new(&name.namespace, (&key, &value));
             let mates = self.groups.entry(group).or_default();
             // Pods that are alike share one value.
-            if let Some((known, _)) = mates.pods.get_key_value(&pod) {
+            if let Some((known, _)) = mates.get_key_value(&pod) {
                 pod = Arc::clone(known);
             }
-            mates.pods.entry(Arc::clone(&pod)).or_default().insert(name.clone());
+            mates.entry(Arc::clone(&pod)).or_default().insert(name.clone());
         }
         self.pods.insert(name, pod);
     }
 
     fn forget(&mut self, name: &Name) {
         let Some(pod) = self.pods.remove(name) else { return };
-        for label in &pod.together {
-            let group = Group { namespace: name.namespace.clone(), label: label.clone() };
+        for (key, value) in &pod.together {
+            let group = Group::new(&name.namespace, (key, value));
             let Some(mates) = self.groups.get_mut(&group) else { continue };
-            if let Some(names) = mates.pods.get_mut(&pod) {
+            if let Some(names) = mates.get_mut(&pod) {
                 names.remove(name);
                 if names.is_empty() {
-                    mates.pods.remove(&pod);
+                    mates.remove(&pod);
                 }
             }
-            if mates.pods.is_empty() {
+            if mates.is_empty() {
                 self.groups.remove(&group);
             }
         }

@@ -84,19 +84,16 @@ pub(crate) enum Form {
 
 impl HostPool {
     /// Returns true if the controller labels the pool's hosts, so that pods find them by the label.
-    #[must_use]
     pub(crate) fn is_labelled(&self) -> bool {
         self.exclusive || matches!(self.form, Ok(Form::Sized(..)))
     }
 
     /// The number of its hosts; 0 if it is unlimited or the form is invalid.
-    #[must_use]
     pub(crate) fn size(&self) -> u32 {
         self.form.as_ref().ok().and_then(Form::size).unwrap_or_default()
     }
 
     /// Returns true if both are pools of one StreamsJob.
-    #[must_use]
     pub(crate) fn is_of_job_of(&self, other: &Self) -> bool {
         let jobs = self.job.as_ref().zip(other.job.as_ref());
         jobs.is_some_and(|((_, one), (_, two))| one == two)
@@ -105,7 +102,6 @@ impl HostPool {
 
 impl Form {
     /// The number of hosts; `None`: it is unlimited.
-    #[must_use]
     pub(crate) fn size(&self) -> Option<u32> {
         match self {
             Self::Sized(size, _) => Some(*size),
@@ -113,26 +109,33 @@ impl Form {
             Self::Tagged(_) | Self::Any => None,
         }
     }
-}
 
-impl fmt::Display for Form {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tagged = |tags: &[Box<str>]| {
-            if tags.is_empty() { String::new() } else { format!(" tagged {}", tags.join(" and ")) }
-        };
+    /// The tags that its hosts must have.
+    pub(crate) fn tags(&self) -> &[Box<str>] {
         match self {
-            Self::Literal(hosts) => formatter.write_str(&counted(hosts.len(), "listed host")),
-            Self::Tagged(tags) => write!(formatter, "every node{}", tagged(tags)),
-            Self::Any => formatter.write_str("every node"),
-            Self::Sized(size, tags) => {
-                write!(formatter, "{}{}", counted(to_usize(*size), "node"), tagged(tags))
-            }
+            Self::Tagged(tags) | Self::Sized(_, tags) => tags,
+            Self::Literal(_) | Self::Any => &[],
         }
     }
 }
 
+impl fmt::Display for Form {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Literal(hosts) => formatter.write_str(&counted(hosts.len(), "listed host"))?,
+            Self::Tagged(_) | Self::Any => formatter.write_str("every node")?,
+            Self::Sized(size, _) => formatter.write_str(&counted(to_usize(*size), "node"))?,
+        }
+        formatter.write_str(&format_tagged(self.tags()))
+    }
+}
+
+/// The tags of a pool after its nodes: ` tagged a and b`, or nothing.
+pub(crate) fn format_tagged(tags: &[Box<str>]) -> String {
+    if tags.is_empty() { String::new() } else { format!(" tagged {}", tags.join(" and ")) }
+}
+
 /// The number of hosts of a pool, and their indices: `2 hosts, with the indices 0 to 1`.
-#[must_use]
 pub(crate) fn format_indices(hosts: usize) -> String {
     match hosts {
         1 => "1 host, with the index 0".to_owned(),
@@ -141,13 +144,11 @@ pub(crate) fn format_indices(hosts: usize) -> String {
 }
 
 /// The size of a pool as a count.
-#[must_use]
 pub(crate) fn to_usize(size: u32) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
 /// The [`hash`] of a pool, if it has a UID.
-#[must_use]
 pub(crate) fn hash_of(metadata: &ObjectMeta) -> Option<Box<str>> {
     let uid = metadata.uid.as_deref().filter(|uid| !uid.is_empty())?;
     Some(hash(uid).into())

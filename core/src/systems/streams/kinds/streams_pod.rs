@@ -1,7 +1,5 @@
 //! The table of Streams pods: their colocation labels, their job and their node.
 
-mod listed;
-pub(crate) mod named;
 mod pending;
 
 use std::collections::{BTreeSet, HashMap};
@@ -10,7 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 
-pub(crate) use self::pending::PendingPod;
+pub(crate) use self::pending::{Named, PendingPod};
 use super::host_pool::{EXCLUSIVE_TAINT, FORMER_EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use crate::kubernetes;
 use crate::systems::wake::woken;
@@ -34,11 +32,16 @@ pub(crate) const GROUP: &str = "stowplan.dev/colocation-group";
 /// The label that names a pod's processing element.
 pub(crate) const PROCESSING_ELEMENT: &str = "streams.ibm.com/pe";
 
+/// Returns true if a label of this key puts pods on one node.
+pub(crate) fn is_colocation_key(key: &str) -> bool {
+    key.starts_with(COLOCATION_PREFIX) || key == GROUP
+}
+
 /// The colocation labels of a pod (key and value): of tokens, and of the group of a StreamsJob.
 fn find_colocation_labels(pod: &core::Pod) -> Box<[(Box<str>, Box<str>)]> {
     let labels = pod.metadata.labels.iter().flatten();
     labels
-        .filter(|(key, _)| key.starts_with(COLOCATION_PREFIX) || *key == GROUP)
+        .filter(|(key, _)| is_colocation_key(key))
         .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
         .collect()
 }
@@ -85,7 +88,6 @@ pub(crate) struct PodDetails {
 
 impl PodDetails {
     /// Returns true if the pod tolerates the taint of the pool with this hash by key and value.
-    #[must_use]
     pub(crate) fn tolerates(&self, hash: &str) -> bool {
         self.tolerates.iter().any(|tolerated| **tolerated == *hash)
     }
@@ -103,7 +105,6 @@ impl PodDetails {
     }
 
     /// Reads all fields of a pod. `None` if it is not a Streams pod and does not ask for a pool's hosts.
-    #[must_use]
     pub(crate) fn read(pod: &core::Pod) -> Option<Self> {
         let common = Self::read_common(pod);
         let pools = find_pools(pod);
@@ -172,10 +173,16 @@ fn find_pools(pod: &core::Pod) -> Box<[(Box<str>, Option<u32>)]> {
 
 /// A colocation group: the pods of a namespace with one colocation label.
 #[derive(Debug, Eq, Hash, PartialEq)]
-struct Group {
+pub(super) struct Group {
     namespace: Box<str>,
     key: Box<str>,
     value: Box<str>,
+}
+
+impl Group {
+    pub(super) fn new(namespace: &str, (key, value): (&str, &str)) -> Self {
+        Self { namespace: namespace.into(), key: key.into(), value: value.into() }
+    }
 }
 
 /// The number of pods of one group and one job that run on a node.
@@ -224,16 +231,13 @@ impl StreamsPods {
 
     /// The nodes that run pods of a colocation group: pods with this label (key and value) and, if
     /// `job` is given, of this job. As for the scheduler, finished pods do not count.
-    #[must_use]
     pub(crate) fn nodes_of_group(
         &self,
         namespace: &str,
         label: (&str, &str),
         job: Option<&str>,
     ) -> BTreeSet<&str> {
-        let group =
-            Group { namespace: namespace.into(), key: label.0.into(), value: label.1.into() };
-        let counts = self.groups.get(&group).into_iter().flatten();
+        let counts = self.groups.get(&Group::new(namespace, label)).into_iter().flatten();
         counts
             .filter(|count| job.is_none_or(|job| count.job.as_deref() == Some(job)))
             .map(|count| &*count.node)
@@ -274,8 +278,7 @@ impl Table for StreamsPods {
         let node = pod.node.as_deref().filter(|_| !pod.finished);
         let node = node.map(|node| self.texts.hold(node));
         let groups = pod.groups.iter().map(|(key, value)| {
-            let group =
-                Group { namespace: name.namespace.clone(), key: key.clone(), value: value.clone() };
+            let group = Group::new(&name.namespace, (key, value));
             let known = self.groups.get_key_value(&group).map(|(group, _)| Arc::clone(group));
             let group = known.unwrap_or_else(|| Arc::new(group));
             let counts = self.groups.entry(Arc::clone(&group)).or_default();

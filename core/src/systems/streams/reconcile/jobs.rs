@@ -41,7 +41,6 @@ const WAITING_FOR_POOLS: &str = JobReason::WaitingForPools.as_str();
 const NOT_ACCEPTED: &str = JobReason::NotAccepted.as_str();
 
 /// Plans the changes for all StreamsJobs.
-#[must_use]
 pub(crate) fn plan(
     view: &View,
     policy: &Policy,
@@ -157,13 +156,11 @@ impl<'j> JobReconciler<'j> {
             let name = self.spec.processing_elements[*element].name.clone();
             nodes.entry(node).or_default().push(name);
         }
-        let nodes: Vec<ReservedNode> = nodes
-            .into_iter()
-            .map(|(name, processing_elements)| ReservedNode {
-                name: name.to_owned(),
-                processing_elements,
-            })
-            .collect();
+        let reserve = |(name, processing_elements): (&str, Vec<String>)| ReservedNode {
+            name: name.to_owned(),
+            processing_elements,
+        };
+        let nodes: Vec<ReservedNode> = nodes.into_iter().map(reserve).collect();
         match before {
             Some(before) if before.nodes == nodes => Some(before),
             before => {
@@ -185,11 +182,9 @@ impl<'j> JobReconciler<'j> {
     /// Returns true if the exclusive pools of the job have their nodes, so that no pod that is not of the pool can
     /// go there any more.
     fn has_exclusive_nodes(&self) -> bool {
-        let exclusive = self.job.closure.pools.iter().filter(|pool| pool.exclusive);
-        exclusive.into_iter().all(|pool| match self.find_pool(pool) {
-            Found::Own(found) => !found.identity.deleting && find_problem(found).is_none(),
-            Found::Nothing | Found::Leaving(_) | Found::Foreign => false,
-        })
+        let is_ready = |found: &HostPool| !found.identity.deleting && find_problem(found).is_none();
+        let mut exclusive = self.job.closure.pools.iter().filter(|pool| pool.exclusive);
+        exclusive.all(|pool| matches!(self.find_pool(pool), Found::Own(found) if is_ready(found)))
     }
 
     /// Sets the condition Accepted. Returns true if it is True.
@@ -217,10 +212,7 @@ impl<'j> JobReconciler<'j> {
                 self.set(ACCEPTED, Status::True, reason, message);
             }
             Some(first) => {
-                let messages: Vec<String> = findings
-                    .iter()
-                    .map(|finding| format!("{}; {}", finding.problem, finding.remedy))
-                    .collect();
+                let messages: Vec<String> = findings.iter().map(|of| format_finding(of)).collect();
                 let reason = first.reason.as_str();
                 self.set(ACCEPTED, Status::False, reason, &messages.join(". "));
             }
@@ -241,7 +233,7 @@ impl<'j> JobReconciler<'j> {
             (Status::False, JobReason::PoolNameTaken.as_str(), message)
         } else if let Some(first) = self.placement.findings.first() {
             // The job was accepted, but by now it could not be placed.
-            (Status::False, first.reason.as_str(), format!("{}; {}", first.problem, first.remedy))
+            (Status::False, first.reason.as_str(), format_finding(first))
         } else if !waits.is_empty() {
             (Status::False, WAITING_FOR_POOLS, waits.join(". "))
         } else {
@@ -309,7 +301,8 @@ impl<'j> JobReconciler<'j> {
             .filter_map(|unit| {
                 let name = unit.group.as_deref()?;
                 let label = (keys::GROUP, name);
-                let nodes = self.view.colocation_nodes(&self.name.namespace, label, None);
+                let nodes =
+                    self.view.streams_pods.nodes_of_group(&self.name.namespace, label, None);
                 let mut nodes = nodes.into_iter();
                 let elements = unit.elements.iter();
                 Some(Group {
@@ -323,6 +316,10 @@ impl<'j> JobReconciler<'j> {
             })
             .collect()
     }
+}
+
+fn format_finding(Finding { problem, remedy, .. }: &Finding) -> String {
+    format!("{problem}; {remedy}")
 }
 
 /// Finds out why a pool is not ready; `None` if it is ready.

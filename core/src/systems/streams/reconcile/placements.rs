@@ -10,7 +10,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::{ACCEPTED, Status, find};
 use crate::placement::affinity::bound_to;
-use crate::placement::reason::{Finding, Stage};
+use crate::placement::reason::Finding;
 use crate::systems::View;
 use crate::systems::exclusion::Exclusion;
 use crate::systems::fit::{self, Candidate, Question};
@@ -19,7 +19,7 @@ use crate::systems::streams::job::check::check;
 use crate::systems::streams::job::placement::{
     Fixed, Judged, MissingNode, Plan, is_searched, judge, lacks_only_nodes, named_hosts,
 };
-use crate::systems::streams::job::sites::Sites;
+use crate::systems::streams::job::sites::{Site, Sites, State};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::streams::policy::Unmet;
@@ -161,26 +161,21 @@ fn find_pods<'v>(
         };
         let of_job = pods.entry(name).or_default();
         let element = pod.element.as_deref().and_then(|element| job.closure.element(element));
+        let is_there = |node: &str| {
+            sites.state(node).is_some_and(|State { site: Site { limits, .. }, .. }| {
+                !limits.not_ready && !limits.deleted
+            })
+        };
+        let deleting = pod.identity.deleting;
         match (pod.node.as_deref(), element) {
-            (Some(node), element) => {
-                let is_there = |of: &&str| {
-                    sites
-                        .state(of)
-                        .is_some_and(|of| !of.site.limits.not_ready && !of.site.limits.deleted)
-                };
-                let Some(node) = Some(node).filter(is_there) else { continue };
-                match element {
-                    // Of two pods of an element, the one that stays counts.
-                    Some(element) if !pod.identity.deleting => {
-                        of_job.running.insert(element, node);
-                    }
-                    Some(element) => _ = of_job.running.entry(element).or_insert(node),
-                    None => _ = of_job.strangers.insert(node),
-                }
+            (Some(node), _) if !is_there(node) => {}
+            // Of two pods of an element, the one that stays counts.
+            (Some(node), Some(element)) if !deleting => {
+                of_job.running.insert(element, node);
             }
-            (None, Some(element))
-                if pod.unschedulable_since.is_some() && !pod.identity.deleting =>
-            {
+            (Some(node), Some(element)) => _ = of_job.running.entry(element).or_insert(node),
+            (Some(node), None) => _ = of_job.strangers.insert(node),
+            (None, Some(element)) if pod.unschedulable_since.is_some() && !deleting => {
                 of_job.waiting.push((element, pod));
             }
             (None, _) => {}
@@ -230,9 +225,7 @@ impl<'v> Judging<'_, 'v, '_> {
             }
             self.serve_pools(&placement, &fixed, sites);
         }
-        placement.may_wait = wait
-            && placement.findings.iter().any(|of| of.reason.stage() == Stage::Cluster)
-            && placement.findings.iter().all(lacks_only_nodes);
+        placement.may_wait = wait && placement.findings.iter().all(lacks_only_nodes);
         self.placements.jobs.insert(name, placement);
     }
 

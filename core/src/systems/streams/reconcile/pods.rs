@@ -56,7 +56,7 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let mut pods: Vec<(&Name, &PodDetails, &PendingPod)> = pending_pods(view).collect();
     pods.sort_unstable_by_key(|(name, ..)| *name);
     // Under `compat: upstream` the webhook excludes these nodes for isolation alone.
-    let has_nameless = view.has_nameless_node() && policy.streams.compat != Compat::Upstream;
+    let has_nameless = view.node_marks.has_nameless() && policy.streams.compat != Compat::Upstream;
     for (name, pod, pending) in pods {
         let job = pod.job.as_deref().map(|job| Name::new(&name.namespace, job));
         let job = job.and_then(|job| view.streams_job(&job));
@@ -98,7 +98,7 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
 
 /// Reports the nodes on which the scheduler does not keep pods apart.
 fn report_nameless_nodes(view: &View) -> Vec<Action> {
-    let is_nameless = |name: &str| view.node_marks(name).is_some_and(|of| of.limits.nameless);
+    let is_nameless = |name: &str| view.node_marks.get(name).is_some_and(|of| of.limits.nameless);
     let mut nodes: Vec<_> = view.nodes().filter(|(name, _)| is_nameless(name)).collect();
     nodes.sort_unstable_by_key(|(name, _)| *name);
     let report = |(name, node): (&str, &Node)| {

@@ -17,10 +17,9 @@
 //! # Files
 //! - [`accept`]: which pools may have nodes.
 //! - [`inventory`]: the nodes, their pods and their pools.
-//! - [`members`]: which members a pool keeps, loses and gets; [`lack`]: which ones it lacks, and why;
-//!   [`choose`]: which nodes it gets;
-//!   [`obstacle`](crate::systems::streams::obstacle): why it cannot have others; [`waiting`]: which
-//!   nodes waiting pods need.
+//! - [`members`]: which members a pool keeps, loses and gets; [`choose`]: which nodes it gets, and which
+//!   members it lacks; [`obstacle`](crate::systems::streams::obstacle): why it cannot have other nodes;
+//!   [`waiting`]: which nodes waiting pods need.
 //! - [`status`]: the status of a pool and the events about it.
 //! - [`node_marks`]: the patches of nodes; [`release`]: the confirmation of those that remove
 //!   marks.
@@ -29,7 +28,6 @@
 mod accept;
 mod choose;
 mod inventory;
-mod lack;
 mod members;
 mod node_marks;
 mod release;
@@ -50,6 +48,7 @@ use crate::systems::plan::{Action, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::host_pool::HostPool;
+use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::view::Name;
 use crate::view::resource::NODE;
 use accept::Verdict;
@@ -92,9 +91,7 @@ impl<'v> Pool<'v> {
         let hash = self.hash;
         self.pool.status.nodes().map(move |(_, node)| (hash, node))
     }
-}
 
-impl Pool<'_> {
     fn exclusive(&self) -> bool {
         self.pool.exclusive
     }
@@ -111,6 +108,14 @@ impl Pool<'_> {
     /// Returns true if the controller chooses and marks its nodes now.
     fn is_served(&self) -> bool {
         self.is_accepted() && self.is_labelled()
+    }
+
+    /// Returns true if a pod belongs to the pool, so that it may run on the members of an exclusive one: it is
+    /// of the same namespace, and tolerates the pool's taint by key and value or asks for the pool. A pod that
+    /// tolerates every taint does not belong to the pool for that reason: it may run there by chance.
+    fn has_pod(&self, name: &Name, pod: &PodDetails) -> bool {
+        let asks = pod.pools.iter().any(|(asked, _)| **asked == *self.hash);
+        (asks || pod.tolerates(self.hash)) && name.namespace == self.name.namespace
     }
 
     /// The number of members that it should have; 0 for a pool whose nodes are not marked.
@@ -156,9 +161,9 @@ pub(super) fn plan<'v>(
     for (pool, draft) in pools.iter().zip(&mut drafts) {
         plan.actions.extend(status::write(pool, draft, &inventory, now));
     }
-    let owners = MarkOwners::new(&pools, &drafts, &inventory);
+    let owned = find_owned_marks(&pools, &drafts, &inventory);
     for (index, node) in inventory.nodes.iter().enumerate() {
-        plan.actions.extend(plan_node(node, wanted.get(&index), &owners, &inventory, now));
+        plan.actions.extend(plan_node(node, wanted.get(&index), &owned, &inventory, now));
     }
     let of_no_job = pools.iter().zip(&drafts).filter(|(pool, _)| pool.pool.job.is_none());
     let lack = |(pool, draft): (&Pool<'v>, &Draft<'_>)| PoolLack {
@@ -256,20 +261,14 @@ fn request_marks<'p>(
     let mut reserving = Vec::new();
     // When the last of the reserved nodes was tainted; `None` if one is not tainted yet.
     let mut last_tainted = Some(Timestamp::MIN);
-    let mut chosen = false;
+    let chosen = draft.slots.values().any(|slot| matches!(slot, Slot::Chosen { .. }));
     for (index, slot) in &draft.slots {
-        let (node, state) = match slot {
-            Slot::Kept { node, member } => (*node, member.state),
-            Slot::Chosen { .. } => {
-                chosen = true;
-                continue;
-            }
-            Slot::Empty { .. } => continue,
-        };
+        let Slot::Kept { node, member } = slot else { continue };
+        let (node, is_reserving) = (*node, member.state == MemberState::Reserving);
         let marks = &inventory.nodes[node].marks;
         let labelled = marks.has_label(hash, *index);
         let taint = marks.taints_of(hash).next();
-        if state == MemberState::Reserving {
+        if is_reserving {
             reserving.push((*index, node, labelled));
         } else if !labelled {
             wanted.entry(node).or_default().labels.push((hash, *index));
@@ -280,7 +279,7 @@ fn request_marks<'p>(
         let since = taint.map(|(_, taint)| trusted_since(taint, now));
         match (taint, since.flatten()) {
             (None, _) => wanted.entry(node).or_default().taint = Some((key, hash)),
-            (Some((position, _)), None) if state == MemberState::Reserving && !labelled => {
+            (Some((position, _)), None) if is_reserving && !labelled => {
                 wanted.entry(node).or_default().retimed = Some(position);
             }
             (Some(_), _) => {}
@@ -288,9 +287,9 @@ fn request_marks<'p>(
         if let Some((position, _)) = marks.taints_of(hash).find(|(_, taint)| *taint.key != *key) {
             wanted.entry(node).or_default().renamed = Some((position, key));
         }
-        if state == MemberState::Reserving && !labelled {
+        if is_reserving && !labelled {
             last_tainted = last_tainted.zip(since.flatten()).map(|(last, since)| last.max(since));
-        } else if state == MemberState::Reserving && taint.is_none() {
+        } else if is_reserving && taint.is_none() {
             last_tainted = None;
         }
     }
@@ -312,38 +311,32 @@ fn request_marks<'p>(
     None
 }
 
-/// The pools to which the marks of nodes belong. A mark without such a pool is stale.
-struct MarkOwners<'v> {
-    /// The hashes of the pools with [`Verdict::Undecided`], whose marks all stay.
-    undecided: HashSet<&'v str>,
-    /// The hashes of pools and the names of nodes: the members according to this plan, and according to
-    /// the statuses.
-    members: HashSet<(&'v str, &'v str)>,
-}
+/// The marks that belong on nodes: the hash of the pool, and the node; `None` stands for all nodes. Other marks
+/// are stale.
+type OwnedMarks<'v> = HashSet<(&'v str, Option<&'v str>)>;
 
-impl<'v> MarkOwners<'v> {
-    fn new(pools: &[Pool<'v>], drafts: &[Draft<'_>], inventory: &Inventory<'v>) -> Self {
-        let mut owners = Self { undecided: HashSet::new(), members: HashSet::new() };
-        for (pool, draft) in pools.iter().zip(drafts) {
-            let is_undecided = pool.verdict == Verdict::Undecided;
-            owners.undecided.extend(is_undecided.then_some(pool.hash));
-            let planned = draft.nodes().map(|node| (pool.hash, inventory.nodes[node].name));
-            owners.members.extend(planned.chain(pool.recorded()));
-        }
-        owners
+/// Finds the marks of members according to this plan and to the statuses, and of the pools with
+/// [`Verdict::Undecided`], whose marks all stay.
+fn find_owned_marks<'v>(
+    pools: &[Pool<'v>],
+    drafts: &[Draft<'_>],
+    inventory: &Inventory<'v>,
+) -> OwnedMarks<'v> {
+    let mut owned = HashSet::new();
+    for (pool, draft) in pools.iter().zip(drafts) {
+        let planned = draft.nodes().map(|node| inventory.nodes[node].name);
+        let members = planned.chain(pool.recorded().map(|(_, node)| node)).map(Some);
+        let all = (pool.verdict == Verdict::Undecided).then_some(None);
+        owned.extend(members.chain(all).map(|node| (pool.hash, node)));
     }
-
-    /// Returns true if the marks of the pool with this hash belong on this node.
-    fn has_owner(&self, hash: &str, node: &str) -> bool {
-        self.undecided.contains(hash) || self.members.contains(&(hash, node))
-    }
+    owned
 }
 
 /// Plans the patch of a node: adds missing marks, or removes stale ones if none can be added.
 fn plan_node(
     node: &NodeState<'_>,
     wanted: Option<&Wanted<'_>>,
-    owners: &MarkOwners<'_>,
+    owned: &OwnedMarks<'_>,
     inventory: &Inventory<'_>,
     now: Timestamp,
 ) -> Option<Action> {
@@ -357,7 +350,7 @@ fn plan_node(
     Some(match wanted.filter(possible) {
         Some(wanted) => patch(node_marks::mark(node.details, wanted, now))
             .with_volatile(&[node_marks::TIME_ADDED]),
-        None => patch(remove_stale_marks(node, owners, inventory)?)
+        None => patch(remove_stale_marks(node, owned, inventory)?)
             .with_confirmation(release::CONFIRMATION),
     })
 }
@@ -367,13 +360,14 @@ fn plan_node(
 /// pod.
 fn remove_stale_marks(
     node: &NodeState<'_>,
-    owners: &MarkOwners<'_>,
+    owned: &OwnedMarks<'_>,
     inventory: &Inventory<'_>,
 ) -> Option<Vec<PatchOperation>> {
     if node.marks.is_empty() {
         return None;
     }
-    let stale = |hash: &str| !owners.has_owner(hash, node.name);
+    let stale =
+        |hash: &str| !owned.contains(&(hash, None)) && !owned.contains(&(hash, Some(node.name)));
     let labels: Vec<_> =
         node.marks.labels.iter().copied().filter(|(hash, _)| stale(hash)).collect();
     let taints = node.marks.taints.iter().copied();

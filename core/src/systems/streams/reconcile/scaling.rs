@@ -32,7 +32,6 @@ use crate::systems::streams::keys::{
 use crate::systems::streams::kinds::host_pool::Form;
 use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX};
 use crate::systems::streams::kinds::scaling::{NAME_PREFIX, ScalingSet};
-use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_pod::{APP, APP_VALUE, PendingPod};
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::reasons::PoolReason;
@@ -162,14 +161,9 @@ fn waiting_jobs<'v>(
     let mut waiting = Vec::new();
     let pods = LazyCell::new(|| pods_of_elements(view));
     for (name, job, placement) in jobs {
-        let is_ready = is_true(&job.status.conditions);
+        let ready = condition::find(&job.status.conditions, condition::READY);
+        let is_ready = ready.is_some_and(|ready| ready.status == condition::Status::True);
         if placement.missing.is_empty() && (is_ready || placement.plan.is_none()) {
-            continue;
-        }
-        let resource = STREAMS_JOB;
-        let identity = &job.identity;
-        if placement.missing.is_empty() {
-            waiting.push(Waiting { resource, name, identity, missing: None });
             continue;
         }
         let missing = placement.missing.iter().filter_map(|node| {
@@ -183,21 +177,15 @@ fn waiting_jobs<'v>(
             let job_name = Some((*name.name).into());
             let mut new = NewNode { job: job_name, is_alone: node.is_alone, ..NewNode::default() };
             pods.iter().for_each(|pod| new.add(pod));
-            node.pools.iter().for_each(|pool| new.require_pool(tags_of(job, *pool), policy));
+            let pools =
+                node.pools.iter().filter_map(|pool| job.closure.pools[*pool].form.as_ref().ok());
+            pools.for_each(|form| new.require_pool(form.tags(), policy));
             Some(new)
         });
-        let missing = Some(missing.collect());
-        waiting.push(Waiting { resource, name, identity, missing });
+        let missing = (!placement.missing.is_empty()).then(|| missing.collect());
+        waiting.push(Waiting { resource: STREAMS_JOB, name, identity: &job.identity, missing });
     }
     waiting
-}
-
-/// The tags of a pool of a job.
-fn tags_of(job: &StreamsJob, pool: usize) -> &[Box<str>] {
-    match job.closure.pools.get(pool).map(|pool| &pool.form) {
-        Some(Ok(Form::Sized(_, tags))) => tags,
-        _ => &[],
-    }
 }
 
 /// The pods of elements that have no node, by namespace, job and element.
@@ -221,14 +209,13 @@ fn pods_of_pools(view: &View) -> HashMap<(&str, &str), Vec<(&Name, &PendingPod)>
 
 /// The pools without a job that wait for nodes, and for which pods wait: nobody needs the others.
 fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Vec<Waiting<'v>> {
-    let resource = HOST_POOL;
     let mut waiting = Vec::new();
     let pods = LazyCell::new(|| pods_of_pools(view));
     for PoolLack { name, pool, missing } in pools {
         let (Ok(Form::Sized(_, tags)), Some(hash)) = (&pool.form, pool.hash.as_deref()) else {
             continue;
         };
-        let identity = &pool.identity;
+        let (resource, identity) = (HOST_POOL, &pool.identity);
         if *missing == 0 {
             // As the status says, it has waited for nodes until now, or is reserving them.
             let ready = condition::find(&pool.status.conditions, condition::READY);
@@ -240,13 +227,13 @@ fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Ve
         }
         let pods = pods.get(&(&*name.namespace, hash)).map_or(&[][..], Vec::as_slice);
         let largest = pods.iter().min_by_key(|(name, pod)| {
-            let requests = pod.requests();
+            let requests = &pod.requests;
             (-requests.milli_cpu, -requests.memory, *name)
         });
         let Some((_, largest)) = largest else { continue };
         let mut new = NewNode { is_alone: pool.exclusive, ..NewNode::default() };
         new.add(largest);
-        let each = pods.iter().map(|(_, pod)| pod.requests());
+        let each = pods.iter().map(|(_, pod)| &pod.requests);
         new.requests = each.fold(new.requests, |all, of| all.max(of));
         new.require_pool(tags, policy);
         waiting.push(Waiting { resource, name, identity, missing: Some(vec![new; *missing]) });
@@ -254,17 +241,11 @@ fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Ve
     waiting
 }
 
-/// Returns whether the condition Ready is True.
-fn is_true(conditions: &[condition::Condition]) -> bool {
-    let ready = condition::find(conditions, condition::READY);
-    ready.is_some_and(|ready| ready.status == condition::Status::True)
-}
-
 impl NewNode {
     /// Adds what a pod requires.
     fn add(&mut self, pod: &PendingPod) {
         let needs = pod.needs();
-        self.requests = self.requests.plus(pod.requests());
+        self.requests = self.requests.plus(&pod.requests);
         let selector = needs.node_selector.iter();
         self.node_selector
             .extend(selector.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
@@ -309,22 +290,17 @@ impl NewNode {
     /// Returns the specification of the pod that asks for it.
     fn pod(&self, of: &Waiting<'_>, policy: &Policy) -> Value {
         let placeholder = &policy.coschedule.placeholder;
-        let near = |selector: Value, namespaces: &Value| {
-            let mut term = json!({"topologyKey": HOSTNAME, "labelSelector": selector});
-            if !namespaces.is_null() {
-                term["namespaceSelector"] = namespaces.clone();
-            }
-            term
-        };
+        let near = |selector: Value| json!({"topologyKey": HOSTNAME, "labelSelector": selector});
         let labelled = |key: &str, value: &str| json!({"matchLabels": {key: value}});
-        let mut apart = vec![near(labelled(SCALES_FOR, &of.identity.uid), &Value::Null)];
-        if let Some(job) = &self.job {
-            apart.push(near(labelled(JOB, job), &Value::Null));
-        }
+        let mut apart = vec![near(labelled(SCALES_FOR, &of.identity.uid))];
+        apart.extend(self.job.iter().map(|job| near(labelled(JOB, job))));
         if self.is_alone {
             let of_job = json!({"matchExpressions": [{"key": JOB, "operator": "Exists"}]});
-            apart.push(near(of_job, &json!({})));
-            apart.push(near(labelled(APP, APP_VALUE), &json!({})));
+            for selector in [of_job, labelled(APP, APP_VALUE)] {
+                let mut term = near(selector);
+                term["namespaceSelector"] = json!({});
+                apart.push(term);
+            }
         }
         let mut affinity = json!({"podAntiAffinity": {REQUIRED: apart}});
         if !self.expressions.is_empty() {

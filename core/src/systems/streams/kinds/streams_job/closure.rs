@@ -107,7 +107,6 @@ pub(crate) struct Exlocation {
 
 impl Closure {
     /// Derives the units and pools of the job with this name and UID.
-    #[must_use]
     pub(crate) fn of(job: &str, uid: &str, spec: &StreamsJobSpec) -> Self {
         let pools: Vec<Pool> = spec
             .pools
@@ -130,19 +129,16 @@ impl Closure {
     }
 
     /// The index of the element with this name.
-    #[must_use]
     pub(crate) fn element(&self, name: &str) -> Option<usize> {
         self.names.get(name).copied()
     }
 
     /// The index of the unit that an element belongs to.
-    #[must_use]
     pub(crate) fn unit_index(&self, element: usize) -> Option<usize> {
         self.membership.get(element).copied()
     }
 
     /// The unit that an element belongs to.
-    #[must_use]
     pub(crate) fn unit_of(&self, element: usize) -> Option<&Unit> {
         self.units.get(*self.membership.get(element)?)
     }
@@ -208,19 +204,16 @@ impl Unit {
 
 impl Pool {
     /// The number of hosts; `None` if it is unlimited or the form is invalid.
-    #[must_use]
     pub(crate) fn size(&self) -> Option<u32> {
         self.form.as_ref().ok()?.size()
     }
 
     /// Returns true if the controller labels its hosts, so that pods find them by the label.
-    #[must_use]
     pub(crate) fn is_labelled(&self) -> bool {
         self.exclusive || matches!(self.form, Ok(Form::Sized(..)))
     }
 
     /// The host at an index, if the pool lists its hosts.
-    #[must_use]
     pub(crate) fn listed(&self, index: u32) -> Option<&Host> {
         match &self.form {
             Ok(Form::Literal(hosts)) => hosts.get(usize::try_from(index).ok()?),
@@ -230,7 +223,6 @@ impl Pool {
 }
 
 /// The spec of the HostPool that the controller creates for a job's pool.
-#[must_use]
 pub(crate) fn host_pool_spec(pool: &api::Pool) -> HostPoolSpec {
     HostPoolSpec {
         hosts: pool.hosts.clone(),
@@ -261,7 +253,6 @@ pub fn host_pool_name(job: &str, pool: &str) -> String {
 }
 
 /// The location that an operator's host constraint names; `None` if the constraint is invalid.
-#[must_use]
 pub(crate) fn find_location(host: &api::Host, spec: &StreamsJobSpec) -> Option<Location> {
     match (&host.name, &host.address, &host.pool) {
         (Some(text), None, None) | (None, Some(text), None) => {

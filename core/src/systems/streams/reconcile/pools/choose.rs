@@ -1,15 +1,19 @@
-//! Chooses the nodes of a pool, and counts the obstacles of the nodes that it cannot have.
+//! Chooses the nodes of a pool, counts the obstacles of the nodes that it cannot have, and says which members
+//! it lacks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::Pool;
 use super::inventory::{Holder, Inventory, NodeState};
+use super::status::Readiness;
+use super::{Pool, truncate};
 use crate::systems::View;
+use crate::systems::check::words::counted;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
 use crate::systems::streams::kinds::in_other_form;
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::obstacle::{self, Obstacle, join};
 use crate::systems::streams::owners::Owner;
+use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
 
 impl<'v> Obstacle<'v> {
@@ -69,17 +73,16 @@ pub(super) enum Choice<'v> {
         tags: &'v [Box<str>],
     },
     /// The author lists them.
-    Listed(&'v View, &'v [Host]),
+    Listed(&'v [Host]),
 }
 
 impl<'v> Choice<'v> {
     /// The nodes that `pool` can have for its `open` members, in addition to those that it has.
     pub(super) fn new(inventory: &Inventory<'v>, pool: &Pool<'v>, open: &BTreeSet<u32>) -> Self {
-        let tags: &'v [Box<str>] = match &pool.pool.form {
-            Ok(Form::Literal(hosts)) => return Self::Listed(inventory.view, hosts),
-            Ok(Form::Sized(_, tags)) => tags,
-            Ok(Form::Tagged(_) | Form::Any) | Err(_) => &[],
-        };
+        if let Ok(Form::Literal(hosts)) = &pool.pool.form {
+            return Self::Listed(hosts);
+        }
+        let tags: &'v [Box<str>] = pool.pool.form.as_ref().map(Form::tags).unwrap_or_default();
         let wanted = tag_keys(tags);
         let mut eligible: Vec<usize> = Vec::with_capacity(inventory.nodes.len());
         let mut obstacles = BTreeMap::new();
@@ -109,7 +112,7 @@ impl<'v> Choice<'v> {
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Free { count, .. } => *count,
-            Self::Listed(_, hosts) => hosts.len(),
+            Self::Listed(hosts) => hosts.len(),
         }
     }
 
@@ -118,68 +121,10 @@ impl<'v> Choice<'v> {
         matches!(self, Self::Free { members, .. } if members.contains_key(&index))
     }
 
-    /// Takes a node for the member `index`. If `only` is given, takes the node with this name or
-    /// none.
-    pub(super) fn take(
-        &mut self,
-        inventory: &Inventory<'v>,
-        pool: &Pool<'v>,
-        index: u32,
-        only: Option<&str>,
-    ) -> Result<usize, Refusal> {
-        match self {
-            Self::Free { eligible, members, .. } => {
-                let mut nodes = eligible.iter();
-                let position = match only {
-                    None => {
-                        let awaited = members.get(&index);
-                        let awaited =
-                            awaited.and_then(|awaited| nodes.position(|of| of == awaited));
-                        Some(awaited.unwrap_or(0))
-                    }
-                    Some(name) => nodes.position(|of| inventory.nodes[*of].name == name),
-                };
-                let found = position.and_then(|position| eligible.remove(position));
-                found.ok_or(Refusal::NoneEligible)
-            }
-            Self::Listed(view, hosts) => {
-                let node_index = Self::find_listed(view, hosts, inventory, index)?;
-                let node = &inventory.nodes[node_index];
-                // What makes the node unfit does not count: it may pass, and the author asked for the
-                // node.
-                let obstacle =
-                    node.site.barred().or_else(|| Obstacle::of_others(node, pool, inventory));
-                match obstacle {
-                    Some(obstacle) => Err(Refusal::Ineligible(format!(
-                        "hosts[{index}], node {}, {}",
-                        node.name,
-                        obstacle.describe()
-                    ))),
-                    None => Ok(node_index),
-                }
-            }
-        }
-    }
-
-    /// The index of the node that `hosts[index]` names.
-    fn find_listed(
-        view: &'v View,
-        hosts: &'v [Host],
-        inventory: &Inventory<'v>,
-        index: u32,
-    ) -> Result<usize, Refusal> {
-        let host = usize::try_from(index).ok().and_then(|index| hosts.get(index));
-        let host = host.ok_or(Refusal::NoneEligible)?;
-        let node = find_node(view, host, index).map_err(Refusal::Unknown)?;
-        inventory.index_of(node).ok_or_else(|| {
-            Refusal::Unknown(format!("no node has the {} (hosts[{index}])", format_host(host)))
-        })
-    }
-
     /// Formats the number of eligible nodes and the obstacles of the others. `released` nodes are
     /// counted as eligible, too: the pool has them, and gives them up. Empty if the author lists
     /// the hosts.
-    pub(super) fn format_counts(&self, released: usize, view: &View) -> String {
+    fn format_counts(&self, released: usize, view: &View) -> String {
         let Self::Free { count, obstacles, tags, .. } = self else { return String::new() };
         let eligible = count + released;
         let verb = if eligible == 1 { "is" } else { "are" };
@@ -211,4 +156,71 @@ pub(super) fn find_node<'v>(view: &'v View, host: &'v Host, index: u32) -> Resul
             Err(format!("several nodes have the {} (hosts[{index}]): {nodes}", format_host(host)))
         }
     }
+}
+
+/// The members that a pool lacks, and the reasons.
+#[derive(Debug, Default)]
+pub(super) struct Lack {
+    /// Messages about members that wait for a pod on another node to end.
+    pub(super) held: Vec<String>,
+    /// The indices of lost members that got no node.
+    pub(super) vacant: Vec<u32>,
+    /// The number of members that are not recorded yet and got no node.
+    pub(super) fresh: usize,
+    /// Messages about listed hosts that are not exactly one node.
+    unknown: Vec<String>,
+    /// Messages about listed hosts that the pool cannot have.
+    ineligible: Vec<String>,
+}
+
+impl Lack {
+    pub(super) fn add(&mut self, refusal: Refusal) {
+        match refusal {
+            Refusal::NoneEligible => {}
+            Refusal::Unknown(problem) => self.unknown.push(problem),
+            Refusal::Ineligible(problem) => self.ineligible.push(problem),
+        }
+    }
+
+    /// Returns the number of nodes that are needed and not eligible, and the reason why members are missing.
+    /// `choice` has what is left after all nodes are chosen; the pool keeps `kept` nodes and gives up
+    /// `released`.
+    pub(super) fn explain(
+        self,
+        choice: &Choice<'_>,
+        (kept, released): (usize, usize),
+        limit: Option<&str>,
+        view: &View,
+    ) -> (usize, Option<Readiness>) {
+        let reason = if !self.unknown.is_empty() {
+            PoolReason::UnknownHost
+        } else if !self.held.is_empty() || !self.vacant.is_empty() || self.fresh > 0 {
+            PoolReason::InsufficientNodes
+        } else {
+            return (0, at_limit(limit));
+        };
+        let (mut missing, mut needs) = (0, None);
+        let need = self.vacant.len() + self.fresh;
+        if let (1.., Choice::Free { eligible, .. }) = (need, choice) {
+            missing = need.saturating_sub(eligible.len() + released);
+            let nodes = counted(need, if kept > 0 { "more node" } else { "node" });
+            needs = Some(format!("needs {nodes}, {}", choice.format_counts(released, view)));
+        }
+        let mut parts = Vec::new();
+        if let [index] = self.vacant.as_slice() {
+            parts.push(format!("member {index} is vacant"));
+        } else if !self.vacant.is_empty() {
+            let indices = self.vacant.iter().map(u32::to_string).collect();
+            parts.push(format!("members {} are vacant", join(indices)));
+        }
+        parts.extend(needs);
+        parts.extend([self.unknown, self.ineligible, self.held].into_iter().flat_map(truncate));
+        parts.extend(limit.map(str::to_owned));
+        (missing, Some(Readiness { reason, message: parts.join("; ") }))
+    }
+}
+
+/// Returns the reason why a pool that lacks no member may get no more: the limit of exclusive nodes.
+pub(super) fn at_limit(limit: Option<&str>) -> Option<Readiness> {
+    limit.map(|limit| Readiness::new(PoolReason::TooManyExclusiveNodes, limit.to_owned()))
 }

@@ -4,11 +4,15 @@
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
 use super::Pool;
 use super::node_marks::Marks;
 use super::waiting::Waiting;
 use crate::systems::View;
 use crate::systems::policy::Policy;
+use crate::systems::streams::api::host_pool::{Member, MemberState};
 use crate::systems::streams::job::sites::Site;
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, FORMER_EXCLUSIVE_TAINT};
 use crate::systems::streams::kinds::host_pool::{HostPool, to_usize};
@@ -42,21 +46,25 @@ impl<'v> NodeState<'v> {
         self.claims.iter().any(|(name, _)| *name == pool.name)
     }
 
+    /// Returns it as a member of a pool.
+    pub(super) fn as_member(&self, index: u32, state: MemberState, now: Timestamp) -> Member {
+        Member {
+            index,
+            node: Some(self.name.to_owned()),
+            uid: Some(self.details.identity.uid.to_string()),
+            state,
+            since: Time(now),
+        }
+    }
+
     /// The number of all pools that have it.
     pub(super) fn count_pools(&self) -> usize {
         self.claims.len() + self.hosts_of.len()
     }
 
-    /// Returns true if the node runs a Streams pod that does not belong to the pool: it is in another
-    /// namespace, or neither tolerates the pool's taint by key and value nor asks for the pool. A
-    /// pod that tolerates every taint does not belong to the pool for that reason: it may run here
-    /// by chance.
+    /// Returns true if the node runs a Streams pod that does not belong to the pool.
     pub(super) fn has_foreign_pod(&self, pool: &Pool<'_>) -> bool {
-        self.pods.iter().any(|(name, pod)| {
-            let is_of_pool = pod.tolerates(pool.hash)
-                || pod.pools.iter().any(|(asked, _)| **asked == *pool.hash);
-            pod.streams && !(is_of_pool && name.namespace == pool.name.namespace)
-        })
+        self.pods.iter().any(|(name, pod)| pod.streams && !pool.has_pod(name, pod))
     }
 
     /// The namespaces of the pods here that tolerate the pool's taint by key and value: `owner`, if
@@ -85,7 +93,7 @@ pub(super) struct Inventory<'v> {
     indices: HashMap<&'v str, usize>,
     /// The bound pods that asked for one member, by the hash of the pool and the index of the
     /// member.
-    bound: HashMap<&'v str, HashMap<u32, Vec<Bound<'v>>>>,
+    bound: HashMap<(&'v str, u32), Vec<Bound<'v>>>,
     /// The name of each pool, by its hash. Pools that are being deleted are included.
     owners: HashMap<&'v str, &'v Name>,
     /// The hashes of the pools of which a pod waits that tolerates only the former taint.
@@ -123,7 +131,7 @@ impl<'v> Inventory<'v> {
         let is_of = |hash: &str, pod: &Name| {
             owners.get(hash).is_some_and(|pool| pool.namespace == pod.namespace)
         };
-        let mut bound: HashMap<&str, HashMap<u32, Vec<Bound<'v>>>> = HashMap::new();
+        let mut bound: HashMap<(&str, u32), Vec<Bound<'v>>> = HashMap::new();
         for (name, pod) in view.pods().filter(|(_, pod)| !pod.finished) {
             let Some(node) = pod.node.as_deref() else { continue };
             if let Some(index) = indices.get(node) {
@@ -134,8 +142,7 @@ impl<'v> Inventory<'v> {
                 if let Some(index) = index
                     && is_of(hash, name)
                 {
-                    let of_pool = bound.entry(hash).or_default();
-                    of_pool.entry(*index).or_default().push((node, name));
+                    bound.entry((hash, *index)).or_default().push((node, name));
                 }
             }
         }
@@ -146,7 +153,7 @@ impl<'v> Inventory<'v> {
             .map(|(_, hash)| hash)
             .collect();
         // Sorted, because messages name the first, which must not depend on the order of a map.
-        bound.values_mut().flat_map(HashMap::values_mut).for_each(|pods| pods.sort_unstable());
+        bound.values_mut().for_each(|pods| pods.sort_unstable());
         let max_pools = to_usize(policy.host_pools.max_pools_per_node);
         let shares_tokens = policy.streams.compat == Compat::Upstream;
         let waiting = OnceCell::new();
@@ -179,9 +186,8 @@ impl<'v> Inventory<'v> {
     }
 
     /// The bound pods that asked for this member, by the name of their node.
-    pub(super) fn bound(&self, hash: &str, index: u32) -> &[Bound<'v>] {
-        let of_pool = self.bound.get(hash);
-        of_pool.and_then(|of_pool| of_pool.get(&index)).map_or(&[], Vec::as_slice)
+    pub(super) fn bound(&self, hash: &'v str, index: u32) -> &[Bound<'v>] {
+        self.bound.get(&(hash, index)).map_or(&[], Vec::as_slice)
     }
 
     /// Records that a pool has a node.

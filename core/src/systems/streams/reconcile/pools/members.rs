@@ -7,9 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::accept::Verdict;
-use super::choose::{Choice, Refusal};
+use super::choose::{Choice, Lack, Refusal, at_limit, find_node};
 use super::inventory::{Inventory, NodeState};
-use super::lack::Lack;
 use super::status::Readiness;
 use super::{Hold, Pool};
 use crate::systems::plan::Event;
@@ -17,6 +16,7 @@ use crate::systems::streams::api::host_pool::{Member, MemberState};
 use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::reasons::PoolReason;
+use crate::systems::streams::resolve::format_host;
 
 /// The decision about one member of a pool.
 #[derive(Debug)]
@@ -80,27 +80,17 @@ impl<'v> Draft<'v> {
                         inventory.claim(node, pool);
                         Slot::Kept { node, member }
                     }
-                    Err(loss) => {
-                        self.report_loss(member, loss);
+                    Err(why) => {
+                        let node = member.node.as_deref().unwrap_or("?");
+                        let note = |why| format!("node {node}, member {}, {why}", member.index);
+                        let event = |note| Event { warning: true, reason: "MemberLost", note };
+                        self.events.extend(why.map(note).map(event));
                         Slot::Empty { member }
                     }
                 }
             };
             self.slots.insert(member.index, slot);
         }
-    }
-
-    fn report_loss(&mut self, member: &Member, loss: Loss<'_>) {
-        let why = match loss {
-            Loss::Deleted => "was deleted",
-            Loss::Recreated => "was deleted and created again",
-            // The pool had only reserved the node, so no pods can have used it.
-            Loss::Taken(_) if member.state == MemberState::Reserving => return,
-            Loss::Taken(obstacle) => &obstacle.describe(),
-        };
-        let node = member.node.as_deref().unwrap_or("?");
-        let note = format!("node {node}, member {}, {why}", member.index);
-        self.events.push(Event { warning: true, reason: "MemberLost", note });
     }
 
     /// Chooses nodes for empty slots, and for the members that the status does not record yet. The
@@ -116,7 +106,7 @@ impl<'v> Draft<'v> {
         let fresh: Vec<u32> = all.filter(|index| !self.slots.contains_key(index)).collect();
         let open: BTreeSet<u32> = empty.iter().chain(&fresh).copied().collect();
         if open.is_empty() {
-            self.shortfall = Lack::default().into_shortfall(limit);
+            self.shortfall = at_limit(limit);
             return;
         }
         let choice = Choice::new(inventory, pool, &open);
@@ -137,8 +127,7 @@ impl<'v> Draft<'v> {
             filling.lack.fresh = pool.wanted() as usize;
             (kept, released) = (0, kept);
         }
-        let Filling { choice, mut lack, inventory, .. } = filling;
-        lack.format_needs(&choice, kept, released, inventory.view);
+        let Filling { choice, lack, inventory, .. } = filling;
         // All pools of a job get their first members together, or none of them.
         if let Some((job, hold)) = holder
             && fresh.len() <= choice.count()
@@ -156,8 +145,8 @@ impl<'v> Draft<'v> {
             self.shortfall = Some(Readiness { reason: PoolReason::WaitingForJob, message });
             return;
         }
-        self.missing = lack.missing;
-        self.shortfall = lack.into_shortfall(limit);
+        (self.missing, self.shortfall) =
+            lack.explain(&choice, (kept, released), limit, inventory.view);
     }
 
     /// Chooses nodes for empty slots. Each slot is filled independently of the others.
@@ -285,22 +274,12 @@ impl<'v> Draft<'v> {
             }
             Slot::Kept { member, .. } => (*member).clone(),
             Slot::Empty { member } if member.state == MemberState::Vacant => (*member).clone(),
-            Slot::Empty { member } => Member {
-                index: *index,
-                node: member.node.clone(),
-                uid: None,
-                state: MemberState::Vacant,
-                since: Time(now),
-            },
+            Slot::Empty { member } => {
+                let (state, since) = (MemberState::Vacant, Time(now));
+                Member { uid: None, state, since, ..(*member).clone() }
+            }
             Slot::Chosen { node } => {
-                let node = &inventory.nodes[*node];
-                Member {
-                    index: *index,
-                    node: Some(node.name.to_owned()),
-                    uid: Some(node.details.identity.uid.to_string()),
-                    state: MemberState::Reserving,
-                    since: Time(now),
-                }
+                inventory.nodes[*node].as_member(*index, MemberState::Reserving, now)
             }
         });
         members.collect()
@@ -316,9 +295,48 @@ struct Filling<'f, 'v> {
 }
 
 impl<'v> Filling<'_, 'v> {
-    /// Takes a node for a member; the node `only`, if it is given.
+    /// Takes a node for the member `index`. If `only` is given and the controller chooses, takes the node with
+    /// this name or none.
     fn take(&mut self, index: u32, only: Option<&str>) -> Result<usize, Refusal> {
-        self.choice.take(self.inventory, self.pool, index, only)
+        let inventory = &*self.inventory;
+        match &mut self.choice {
+            Choice::Free { eligible, members, .. } => {
+                let mut nodes = eligible.iter();
+                let position = match only {
+                    None => {
+                        let awaited = members.get(&index);
+                        let awaited =
+                            awaited.and_then(|awaited| nodes.position(|of| of == awaited));
+                        Some(awaited.unwrap_or(0))
+                    }
+                    Some(name) => nodes.position(|of| inventory.nodes[*of].name == name),
+                };
+                let found = position.and_then(|position| eligible.remove(position));
+                found.ok_or(Refusal::NoneEligible)
+            }
+            Choice::Listed(hosts) => {
+                let host = usize::try_from(index).ok().and_then(|index| hosts.get(index));
+                let host = host.ok_or(Refusal::NoneEligible)?;
+                let node = find_node(inventory.view, host, index).map_err(Refusal::Unknown)?;
+                let node_index = inventory.index_of(node).ok_or_else(|| {
+                    Refusal::Unknown(format!(
+                        "no node has the {} (hosts[{index}])",
+                        format_host(host)
+                    ))
+                })?;
+                let state = &inventory.nodes[node_index];
+                // What makes the node unfit does not count: it may pass, and the author asked for the
+                // node.
+                let others = || Obstacle::of_others(state, self.pool, inventory);
+                match state.site.barred().or_else(others) {
+                    Some(obstacle) => Err(Refusal::Ineligible(format!(
+                        "hosts[{index}], node {node}, {}",
+                        obstacle.describe()
+                    ))),
+                    None => Ok(node_index),
+                }
+            }
+        }
     }
 
     /// The node of the pods that asked for a member.
@@ -327,31 +345,26 @@ impl<'v> Filling<'_, 'v> {
     }
 }
 
-/// The reason why a member loses its node.
-#[derive(Clone, Copy, Debug)]
-enum Loss<'v> {
-    /// The node was deleted.
-    Deleted,
-    /// The node was deleted, and another node with its name was created.
-    Recreated,
-    /// Another pool or other pods have the node.
-    Taken(Obstacle<'v>),
-}
-
 /// The index of a recorded member's node, if the member can keep it.
+///
+/// # Errors
+/// The reason why the member loses its node; `None`: no pods can have used it, because the pool had only
+/// reserved it.
 fn find_kept_node<'v>(
     pool: &Pool<'v>,
     member: &Member,
     inventory: &Inventory<'v>,
-) -> Result<usize, Loss<'v>> {
+) -> Result<usize, Option<String>> {
+    let lost = |why: &str| Some(why.to_owned());
+    let taken = |by: Obstacle<'v>| (member.state != MemberState::Reserving).then(|| by.describe());
     let index = member.node.as_deref().and_then(|node| inventory.index_of(node));
-    let index = index.ok_or(Loss::Deleted)?;
+    let index = index.ok_or_else(|| lost("was deleted"))?;
     let node = &inventory.nodes[index];
     if member.uid.as_deref() != Some(&*node.details.identity.uid) {
-        return Err(Loss::Recreated);
+        return Err(lost("was deleted and created again"));
     }
     if node.is_claimed_by(pool) {
-        return Err(Loss::Taken(Obstacle::Shared(Owner::Near(&pool.name.name))));
+        return Err(taken(Obstacle::Shared(Owner::Near(&pool.name.name))));
     }
     // Once the node has the label, it may run pods of the pool.
     let committed =
@@ -360,7 +373,7 @@ fn find_kept_node<'v>(
         && !committed
         && let Some(obstacle) = Obstacle::of_others(node, pool, inventory)
     {
-        return Err(Loss::Taken(obstacle));
+        return Err(taken(obstacle));
     }
     // Of two pools that mark a node, the first one that was visited has it.
     let mut claims = node.claims.iter();
@@ -369,7 +382,7 @@ fn find_kept_node<'v>(
         Some((name, of)) => {
             let owner = Owner::new(Some(name), &pool.name.namespace);
             let obstacle = if of.exclusive { Obstacle::Exclusive } else { Obstacle::Shared };
-            Err(Loss::Taken(obstacle(owner)))
+            Err(taken(obstacle(owner)))
         }
     }
 }

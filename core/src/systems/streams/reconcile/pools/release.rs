@@ -8,7 +8,7 @@ use json_patch::PatchOperation;
 use kube_core::DeserializeGuard;
 use kube_core::Resource as _;
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::systems::plan::{Confirmation, Listed, Target};
 use crate::systems::streams::api::HostPool;
@@ -72,34 +72,15 @@ fn without(operations: &[PatchOperation], holders: &[String]) -> Option<Vec<Patc
 
 /// Returns true if the path or the value of an operation contains the hash of a pool.
 fn mentions_pool(operation: &PatchOperation, hash: &str) -> bool {
-    let value = match operation {
-        PatchOperation::Test(test) => Some(&test.value),
-        PatchOperation::Add(add) => Some(&add.value),
-        PatchOperation::Replace(replace) => Some(&replace.value),
-        _ => None,
-    };
-    operation.path().as_str().contains(hash) || value.is_some_and(|value| mentions(value, hash))
-}
-
-fn mentions(value: &Value, hash: &str) -> bool {
-    match value {
-        Value::String(text) => text.contains(hash),
-        Value::Array(items) => items.iter().any(|item| mentions(item, hash)),
-        Value::Object(fields) => {
-            fields.iter().any(|(key, value)| key.contains(hash) || mentions(value, hash))
-        }
-        _ => false,
-    }
+    json!(operation).to_string().contains(hash)
 }
 
 #[cfg(test)]
 mod tests {
-    use json_patch::{Patch, patch};
-    use serde_json::json;
-
     use super::*;
     use crate::view::Name;
     use crate::view::resource::NODE;
+    use json_patch::{Patch, patch};
 
     const A: &str = "aaaaaaaaaa";
     const B: &str = "bbbbbbbbbb";

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::accept::Verdict;
@@ -11,7 +10,7 @@ use super::inventory::Inventory;
 use super::members::Draft;
 use super::{Pool, node_marks};
 use crate::api::condition::{self, ACCEPTED, READY, Status, find};
-use crate::systems::check::words::LISTED;
+use crate::systems::check::words::{LISTED, counted};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberState};
 use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT};
@@ -141,14 +140,12 @@ fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
         return shortfall.clone();
     }
     let reserving = members.iter().filter(|member| member.state == MemberState::Reserving).count();
-    match (reserving, members.len()) {
-        (0, 1) => Readiness::new(PoolReason::Allocated, "1 node is allocated".to_owned()),
-        (0, all) => Readiness::new(PoolReason::Allocated, format!("{all} nodes are allocated")),
-        (1, _) => Readiness::new(PoolReason::Reserving, "1 node is being reserved".to_owned()),
-        (some, _) => {
-            Readiness::new(PoolReason::Reserving, format!("{some} nodes are being reserved"))
-        }
-    }
+    let (reason, count, state) = match reserving {
+        0 => (PoolReason::Allocated, members.len(), "allocated"),
+        some => (PoolReason::Reserving, some, "being reserved"),
+    };
+    let are = if count == 1 { "is" } else { "are" };
+    Readiness::new(reason, format!("{} {are} {state}", counted(count, "node")))
 }
 
 /// Checks if a pool of all nodes with these tags has any.
@@ -187,7 +184,7 @@ fn find_exclusive<'v>(
     node: &str,
     inventory: &Inventory<'v>,
 ) -> Option<Obstacle<'v>> {
-    let hash = inventory.view.exclusive_pool(node)?;
+    let hash = inventory.view.node_marks.exclusive_pool(node)?;
     Some(Obstacle::Exclusive(Owner::new(inventory.owner(hash), &pool.name.namespace)))
 }
 
@@ -208,17 +205,15 @@ fn find_listed(
     let mut problems = Vec::new();
     let mut taken = BTreeMap::new();
     for (index, host) in (0..).zip(hosts) {
-        let found = find_node(inventory.view, host, index)
-            .map(|node| inventory.index_of(node).map(|index| &inventory.nodes[index]));
-        let node = match found {
-            Ok(Some(node)) => node,
-            // The View has the node without details, which does not occur in the controller.
-            Ok(None) => continue,
+        let node = match find_node(inventory.view, host, index) {
+            Ok(node) => inventory.index_of(node),
             Err(problem) => {
                 problems.push(problem);
                 continue;
             }
         };
+        // The View has a node without details, which does not occur in the controller.
+        let Some(node) = node.map(|node| &inventory.nodes[node]) else { continue };
         if let Some(first) = members.iter().find(|first| first.node.as_deref() == Some(node.name)) {
             problems.push(format!(
                 "hosts[{}] and hosts[{index}] are one node, {}",
@@ -230,13 +225,7 @@ fn find_listed(
             *taken.entry(obstacle).or_default() += 1;
             continue;
         }
-        let member = Member {
-            index,
-            node: Some(node.name.to_owned()),
-            uid: Some(node.details.identity.uid.to_string()),
-            state: MemberState::Ready,
-            since: Time(now),
-        };
+        let member = node.as_member(index, MemberState::Ready, now);
         let same = |before: &&Member| {
             Member { since: member.since.clone(), ..(*before).clone() } == member
         };

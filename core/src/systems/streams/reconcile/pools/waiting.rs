@@ -12,8 +12,7 @@ use std::rc::Rc;
 use super::Pool;
 use super::inventory::Inventory;
 use crate::kubernetes::HOSTNAME;
-use crate::systems::streams::kinds::streams_pod::named::Named;
-use crate::systems::streams::kinds::streams_pod::{PendingPod, PodDetails};
+use crate::systems::streams::kinds::streams_pod::{Named, PendingPod, PodDetails};
 use crate::systems::streams::reconcile::pending_pods;
 use crate::view::Name;
 
@@ -30,14 +29,6 @@ struct Waiter<'v> {
     pod: &'v PodDetails,
     /// The indices of the nodes in the inventory.
     nodes: Rc<[usize]>,
-}
-
-impl Waiter<'_> {
-    /// Returns true if the pod belongs to the pool, so that it may run on the members of an exclusive one.
-    fn is_of(&self, pool: &Pool<'_>) -> bool {
-        let asks = self.pod.pools.iter().any(|(asked, _)| **asked == *pool.hash);
-        (asks || self.pod.tolerates(pool.hash)) && self.name.namespace == pool.name.namespace
-    }
 }
 
 /// The waiting pods that must run on certain nodes.
@@ -79,7 +70,10 @@ impl<'v> Waiting<'v> {
         let mut any: BTreeMap<usize, usize> = BTreeMap::new();
         let mut one: BTreeMap<u32, BTreeMap<usize, usize>> = BTreeMap::new();
         // An exclusive pool would keep these pods off the node on which they must run.
-        let others = self.pods.iter().filter(|waiter| pool.exclusive() && !waiter.is_of(pool));
+        let others = self
+            .pods
+            .iter()
+            .filter(|waiter| pool.exclusive() && !pool.has_pod(waiter.name, waiter.pod));
         let in_the_way: BTreeSet<usize> =
             others.flat_map(|waiter| &*waiter.nodes).copied().collect();
         for waiter in self.by_pool.get(pool.hash).into_iter().flatten().map(|pod| &self.pods[*pod])
@@ -193,7 +187,7 @@ impl<'i, 'v> Places<'i, 'v> {
             return Rc::clone(known);
         }
         let (namespace, key, value, job) = group;
-        let running = self.inventory.view.colocation_nodes(namespace, (key, value), job);
+        let running = self.inventory.view.streams_pods.nodes_of_group(namespace, (key, value), job);
         let running: BTreeSet<usize> =
             running.into_iter().filter_map(|node| self.inventory.index_of(node)).collect();
         // Where a group runs, it stays: what others of it name is then of no use to the pod.
