@@ -1,13 +1,16 @@
 //! Reports the conditions of a HostPool or a StreamsJob, with the remedies.
 
 use crate::api::condition::{ACCEPTED, Condition, Status};
-use crate::placement::reason::Reason;
+use crate::placement::reason::{Reason, Stage};
 use crate::systems::check::Diagnosis;
 use crate::systems::check::words::SEE_CONTROLLER;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
 use crate::systems::streams::kinds::node_marks::labels_of_tags;
 use crate::systems::streams::reasons::{JobReason, PoolReason};
 use crate::view::Name;
+
+/// The remedy for a job that cannot be placed by its spec, which is immutable.
+const OTHER_SPEC: &str = "delete it, and create it again with another spec";
 
 /// Reports the conditions; `remedy` is that for a reason, empty if the message ends in one. Without a
 /// current condition no controller has looked at the object yet.
@@ -93,59 +96,13 @@ pub(super) fn job_remedy(reason: &str, waiting: Option<String>) -> String {
         return String::new();
     };
     let remedy = match reason {
-        Reason::MalformedJob
-        | Reason::DuplicateName
-        | Reason::InvalidHost
-        | Reason::InvalidToken
-        | Reason::UndefinedPool
-        | Reason::MalformedPool
-        | Reason::InvalidPool
-        | Reason::IndexOutOfRange
-        | Reason::AmbiguousHost
-        | Reason::NoCommonHost
-        | Reason::ExclusivePoolSplit
-        | Reason::ExlocatedTogether
-        | Reason::TooManyExlocated
-        | Reason::IsolationShared
-        | Reason::Contradiction => "delete it, and create it again with another spec",
         Reason::UnknownHost => {
             "add that node, or delete the job and create it again with another host"
         }
-        Reason::NoTaggedNode
-        | Reason::InsufficientNodes
-        | Reason::PoolNotAllowed
-        | Reason::TooManyExclusiveNodes => "",
-        // Of pods, of HostPools, and of changes of a job: no condition of a StreamsJob has them.
-        Reason::UnknownKey
-        | Reason::InvalidPoolReference
-        | Reason::InvalidOperator
-        | Reason::InvalidEnforcement
-        | Reason::FieldConflict
-        | Reason::MissingLabel
-        | Reason::SeveralTokens
-        | Reason::DaemonSetPod
-        | Reason::InvalidJobReference
-        | Reason::ImmutableSpec
-        | Reason::InvalidMpi
-        | Reason::InvalidNumaAffinity
-        | Reason::InvalidMode
-        | Reason::InvalidGroup
-        | Reason::NotInJob
-        | Reason::MpiNotAllowed
-        | Reason::ModeNotAllowed
-        | Reason::LabelNotDeclared
-        | Reason::PoolReserved
-        | Reason::TooManyPools
-        | Reason::UnknownJob
-        | Reason::JobNotAccepted
-        | Reason::HostReserved
-        | Reason::UnknownPool
-        | Reason::PoolNotReady
-        | Reason::GroupElsewhere
-        | Reason::NodeNameConflict
-        | Reason::NodeAffinityConflict
-        | Reason::PodAffinityConflict
-        | Reason::LabelConflict => "",
+        Reason::InvalidPool | Reason::IndexOutOfRange | Reason::AmbiguousHost => OTHER_SPEC,
+        // No state of the cluster helps.
+        _ if reason.stage() == Stage::Syntax => OTHER_SPEC,
+        _ => "",
     };
     remedy.to_owned()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::conditions::{job_remedy, report_conditions};
-use super::{check_pool, pool, scaling};
+use super::{check_pool, diagnose_scaling, pool};
 use crate::api::condition::{READY, Status, find};
 use crate::kubernetes::label;
 use crate::placement::reason::Reason;
@@ -86,7 +86,7 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
         .collect();
     pools.sort();
     if let Some(job) = job {
-        diagnosis.parts.extend(scaling::diagnose(context, namespace, &job.identity.uid));
+        diagnosis.parts.extend(diagnose_scaling(context, namespace, &job.identity.uid));
     }
     diagnosis.parts.extend(pools.into_iter().filter_map(|pool| pool::diagnose(context, pool)));
     diagnosis.parts.extend(pods.into_iter().filter_map(|pod| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::conditions::{pool_remedy, report_conditions};
-use super::scaling;
+use super::diagnose_scaling;
 use crate::api::condition::READY;
 use crate::systems::check::closed::Closed;
 use crate::systems::check::words::{SEE_CONTROLLER, node_remedy, nodes};
@@ -61,7 +61,7 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> 
             diagnosis.report(what, remedy);
         }
     }
-    diagnosis.parts = scaling::diagnose(context, &name.namespace, &pool.identity.uid);
+    diagnosis.parts = diagnose_scaling(context, &name.namespace, &pool.identity.uid);
     Some(diagnosis)
 }
 
