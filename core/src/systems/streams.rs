@@ -151,12 +151,10 @@ impl Placing<'_> {
             pool.is_some_and(|(name, _)| *name.namespace != *self.pod.namespace)
         };
         let Some((key, hash)) = tolerated.find(is_foreign) else { return };
-        self.outcome.findings.push(Finding::new(
-            Reason::PoolReserved,
-            "spec.tolerations",
-            format!("{key}={hash} is the taint of a pool of another namespace"),
-            "remove the toleration; stowplan adds those of the pod's own pools",
-        ));
+        let problem = format!("{key}={hash} is the taint of a pool of another namespace");
+        let remedy = "remove the toleration; stowplan adds those of the pod's own pools";
+        let finding = Finding::new(Reason::PoolReserved, "spec.tolerations", problem, remedy);
+        self.outcome.findings.push(finding);
     }
 
     fn change(&mut self, key: &'static str, value: &str, change: Change) {
@@ -181,6 +179,12 @@ impl Placing<'_> {
     fn report(&mut self, reason: Reason, key: &str, problem: String, remedy: &str) {
         let subject = self.subject(key);
         self.outcome.findings.push(Finding::new(reason, subject, problem, remedy));
+    }
+
+    /// Reports a finding that leaves the pod without an answer.
+    fn refuse<T>(&mut self, reason: Reason, key: &str, problem: String, remedy: &str) -> Option<T> {
+        self.report(reason, key, problem, remedy);
+        None
     }
 
     /// The subject of a finding about a constraint: the pod's element in its job, otherwise the key

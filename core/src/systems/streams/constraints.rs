@@ -17,16 +17,14 @@ impl Placing<'_> {
     pub(super) fn colocate(&mut self, request: &Request, node: Option<&str>) {
         let key = keys::HOST_COLOCATION;
         let [token] = request.colocation.as_slice() else { return };
-        let label = token.label_key(keys::COLOCATION_LABEL_PREFIX);
-        let value = token.label_value();
-
+        let identity = self.label_by(key, token, keys::COLOCATION_LABEL_PREFIX);
         if request.host.is_some() || request.pool.is_some() {
             self.warn(key, "the group's other pods do not inherit this pod's host or pool");
         }
         let own_job = job_of(self.pod);
         let enforcement = request.enforcement;
         if let Some((node, others)) =
-            self.group_elsewhere((&label, &value), own_job, node, enforcement)
+            self.group_elsewhere((&identity.key, &token.label_value()), own_job, node, enforcement)
         {
             let problem = format!(
                 "the group {} runs on node {others}, and this pod must go to node {node}",
@@ -45,12 +43,11 @@ impl Placing<'_> {
             );
         }
         let selector = Selector::Expressions {
-            identity: vec![label_requirement(label.clone(), Operator::In, &value)],
+            identity: vec![identity],
             further: job.map(same_job).into_iter().collect(),
             may_also_have: &[keys::JOB],
         };
         let term = PodTerm { enforcement: request.enforcement, selector };
-        self.change(key, token.as_str(), Change::Label { key: label, value });
         self.change(key, token.as_str(), Change::PodAffinity(term));
         self.record(
             key,
@@ -71,8 +68,7 @@ impl Placing<'_> {
         let key = keys::HOST_EXLOCATION;
         let job = job_of(self.pod);
         for token in tokens {
-            let label = token.label_key(keys::EXLOCATION_LABEL_PREFIX);
-            let value = token.label_value();
+            let identity = self.label_by(key, token, keys::EXLOCATION_LABEL_PREFIX);
             let mut further = Vec::new();
             if !self.is_compatible() {
                 further.extend(job.map(same_job));
@@ -90,12 +86,11 @@ impl Placing<'_> {
                 None => {}
             }
             let selector = Selector::Expressions {
-                identity: vec![label_requirement(label.clone(), Operator::In, &value)],
+                identity: vec![identity],
                 further,
                 may_also_have: &[keys::JOB, keys::PROCESSING_ELEMENT, keys::GROUP],
             };
             let term = PodTerm { enforcement, selector };
-            self.change(key, token.as_str(), Change::Label { key: label, value });
             self.change(key, token.as_str(), Change::PodAntiAffinity(term));
             if !self.is_compatible() {
                 self.require_hostname_label(key, token.as_str(), enforcement);
@@ -143,6 +138,19 @@ impl Placing<'_> {
         self.warn_about_node_name(key);
     }
 
+    /// Gives the pod the label of a token, and returns the requirement that selects all pods with it.
+    pub(super) fn label_by(
+        &mut self,
+        key: &'static str,
+        token: &Token,
+        prefix: &str,
+    ) -> LabelSelectorRequirement {
+        let (label, value) = (token.label_key(prefix), token.label_value());
+        let requirement = label_requirement(label.clone(), Operator::In, &value);
+        self.change(key, token.as_str(), Change::Label { key: label, value });
+        requirement
+    }
+
     /// Returns the one node on which the pod must be, and the nodes of its colocation group if that runs
     /// only on others. `label` is the key and the value of the group's label; `job` is the job of the group's
     /// pods, if only those count.
@@ -157,7 +165,7 @@ impl Placing<'_> {
         let is_held =
             enforcement == Enforcement::Required && self.pod.label(label.0) != Some(label.1);
         let node = node.filter(|_| is_held)?;
-        let nodes = self.view.colocation_nodes(self.pod.namespace, label, job);
+        let nodes = self.view.streams_pods.nodes_of_group(self.pod.namespace, label, job);
         let is_elsewhere = !nodes.is_empty() && !nodes.contains(node);
         is_elsewhere.then(|| (node, nodes.into_iter().collect::<Vec<_>>().join(", ")))
     }
@@ -174,7 +182,7 @@ impl Placing<'_> {
     /// controller corrects pods that wait when such a node joins.
     fn require_hostname_label(&mut self, key: &'static str, value: &str, enforcement: Enforcement) {
         if enforcement == Enforcement::Required
-            && self.view.has_nameless_node()
+            && self.view.node_marks.has_nameless()
             && self.recorded(key, value).is_none()
         {
             self.change(key, value, Change::NodeAffinity(vec![on_labels(&[(HOSTNAME, None)])]));

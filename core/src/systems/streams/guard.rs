@@ -9,23 +9,16 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::host_pool::{HostPool, to_usize};
 use crate::view::Name;
 
-/// Checks whether the policy allows pools in a namespace.
-///
-/// # Errors
-/// A finding about `subject` if it does not.
+/// Returns a finding about `subject` if the policy does not allow pools in a namespace.
 pub(crate) fn pools(
     subject: &str,
     namespace: &str,
     view: &View,
     policy: &Policy,
-) -> Result<(), Finding> {
-    let Some(problem) = find_refusal(namespace, view, policy) else { return Ok(()) };
-    Err(Finding::new(
-        Reason::PoolNotAllowed,
-        subject,
-        problem,
-        "ask the cluster's administrator, or do without pools",
-    ))
+) -> Option<Finding> {
+    let problem = find_refusal(namespace, view, policy)?;
+    let remedy = "ask the cluster's administrator, or do without pools";
+    Some(Finding::new(Reason::PoolNotAllowed, subject, problem, remedy))
 }
 
 /// Returns why the policy allows no pools in a namespace.
@@ -43,38 +36,23 @@ pub(crate) fn find_refusal(namespace: &str, view: &View, policy: &Policy) -> Opt
     ))
 }
 
-/// Checks whether a namespace may have one more pool beside its existing ones without `own`. An invalid
-/// pool does not count: the controller serves others in its place.
-///
-/// # Errors
-/// A finding about `subject` if it may not.
-pub(crate) fn count(
-    subject: &str,
-    own: &Name,
-    view: &View,
-    policy: &Policy,
-) -> Result<(), Finding> {
+/// Returns a finding about `subject` if a namespace may have no further pool beside its existing ones
+/// without `own`. An invalid pool does not count: the controller serves others in its place.
+pub(crate) fn count(subject: &str, own: &Name, view: &View, policy: &Policy) -> Option<Finding> {
     let most = policy.host_pools.max_pools_per_namespace;
     let others = find_valid(&own.namespace, |name, _| *name != *own.name, view).len();
     if others < to_usize(most) {
-        return Ok(());
+        return None;
     }
-    Err(Finding::new(
-        Reason::TooManyPools,
-        subject,
-        format!(
-            "namespace {} has {others} host pools, and the policy allows {most}",
-            own.namespace
-        ),
-        "delete a pool that is not needed, or ask the cluster's administrator (hostPools.maxPoolsPerNamespace)",
-    ))
+    let namespace = &own.namespace;
+    let problem =
+        format!("namespace {namespace} has {others} host pools, and the policy allows {most}");
+    let remedy = "delete a pool that is not needed, or ask the cluster's administrator (hostPools.maxPoolsPerNamespace)";
+    Some(Finding::new(Reason::TooManyPools, subject, problem, remedy))
 }
 
-/// Checks whether a namespace may have `wanted` exclusive hosts in addition to those of its
-/// existing pools for which `counts` is true.
-///
-/// # Errors
-/// A finding about `subject` if it may not.
+/// Returns a finding about `subject` if a namespace may not have `wanted` exclusive hosts in addition to
+/// those of its existing pools for which `counts` is true.
 pub(crate) fn exclusive_hosts(
     subject: &str,
     namespace: &str,
@@ -82,28 +60,25 @@ pub(crate) fn exclusive_hosts(
     counts: impl Fn(&str, &HostPool) -> bool,
     view: &View,
     policy: &Policy,
-) -> Result<(), Finding> {
+) -> Option<Finding> {
     let most = policy.host_pools.max_exclusive_nodes_per_namespace;
     if wanted == 0 {
-        return Ok(());
+        return None;
     }
     let others = count_exclusive(find_valid(namespace, counts, view), policy);
     if wanted.saturating_add(others) <= most {
-        return Ok(());
+        return None;
     }
     let beside = match others {
         0 => String::new(),
         others => format!(" beside {others} of its other pools"),
     };
-    Err(Finding::new(
-        Reason::TooManyExclusiveNodes,
-        subject,
-        format!(
-            "asks for {}{beside}, and the policy allows namespace {namespace} at most {most}",
-            counted(to_usize(wanted), "exclusive host")
-        ),
-        "ask for fewer, make the pool Shared, or ask the cluster's administrator",
-    ))
+    let problem = format!(
+        "asks for {}{beside}, and the policy allows namespace {namespace} at most {most}",
+        counted(to_usize(wanted), "exclusive host")
+    );
+    let remedy = "ask for fewer, make the pool Shared, or ask the cluster's administrator";
+    Some(Finding::new(Reason::TooManyExclusiveNodes, subject, problem, remedy))
 }
 
 /// Finds the pools of a namespace that exist and are valid by themselves, of those for which `counts` is
@@ -139,13 +114,11 @@ fn count_exclusive(mut pools: Vec<&HostPool>, policy: &Policy) -> u32 {
 }
 
 /// Returns true if the controller has refused the pool as it is now.
-#[must_use]
 pub(crate) fn is_refused(pool: &HostPool) -> bool {
     find_current(pool, ACCEPTED).is_some()
 }
 
 /// A condition of the pool that is False, and is about the pool as it is now.
-#[must_use]
 pub(crate) fn find_current<'p>(pool: &'p HostPool, type_: &str) -> Option<&'p Condition> {
     find(&pool.status.conditions, type_).filter(|condition| {
         condition.status == Status::False

@@ -23,10 +23,7 @@ pub(super) fn of_members<'v>(
         .iter()
         .filter(|member| index.is_none_or(|index| member.index == index))
         .collect();
-    let size = match index {
-        Some(_) => 1,
-        None => to_usize(pool.size()),
-    };
+    let size = index.map_or_else(|| to_usize(pool.size()), |_| 1);
     if size == 0 || size > MOST || members.len() != size {
         return None;
     }

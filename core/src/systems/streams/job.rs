@@ -10,8 +10,7 @@
 //! look-up. The check takes time linear in the size of the job, and looks up each host once.
 
 pub(crate) mod check;
-pub(super) mod member;
-mod place;
+pub(super) mod place;
 pub(crate) mod placement;
 pub(crate) mod sites;
 
@@ -35,7 +34,7 @@ use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::Location;
 use crate::systems::streams::resources::STREAMS_JOB;
 use crate::view::{Key, Name};
-use member::Member;
+use place::Member;
 
 /// The StreamsJob that a pod refers to.
 pub(super) struct Reference<'p> {
@@ -46,16 +45,6 @@ pub(super) struct Reference<'p> {
     element: Option<&'p str>,
     /// True if an earlier round placed the pod as this element of this job.
     is_placed: bool,
-}
-
-/// The result of looking up a pod in its StreamsJob.
-enum Joined<'v> {
-    /// The pod is this member.
-    Member(Member<'v>),
-    /// The pod was placed in an earlier round, and the job or the element has been deleted since.
-    Placed,
-    /// The pod cannot be a member, and findings say why.
-    Refused,
 }
 
 /// Finds the StreamsJob that a pod refers to. `None` if the pod's own annotations apply: the pod
@@ -98,61 +87,53 @@ impl<'p> Placing<'p> {
     /// Places the pod as the member of the StreamsJob that it refers to.
     pub(super) fn place_by_job(&mut self, reference: &Reference<'p>) {
         match self.join(reference) {
-            Joined::Member(member) => self.place_member(&member),
-            Joined::Placed => self.outcome.keeps_record = true,
-            Joined::Refused => {
+            Some(member) => self.place_member(&member),
+            None if self.outcome.keeps_record => {}
+            None => {
                 // So that the response also reports invalid annotations.
                 Request::parse(self.pod, Source::Job, &mut self.outcome);
             }
         }
     }
 
-    /// Finds the pod's element in the StreamsJob that it refers to.
-    fn join(&mut self, reference: &Reference<'p>) -> Joined<'p> {
+    /// Finds the pod's element in the StreamsJob that it refers to. If the job or the element has been
+    /// deleted since an earlier round placed the pod, keeps the record of that round; if the pod cannot
+    /// be a member otherwise, reports why.
+    fn join(&mut self, reference: &Reference<'p>) -> Option<Member<'p>> {
         let Reference { name, by_annotation, element, is_placed } = *reference;
         let (pod, view): (&'p Pod<'p>, &'p View) = (self.pod, self.view);
         if by_annotation && !is_dns_subdomain(name) {
-            self.report(
-                Reason::InvalidJobReference,
-                keys::STREAMS_JOB,
-                format!(
-                    "{} is not an object name (lower case letters, digits, - and .)",
-                    quoted(name)
-                ),
-                "write the name of a StreamsJob of the pod's namespace",
-            );
-            return Joined::Refused;
+            let quoted = quoted(name);
+            let problem =
+                format!("{quoted} is not an object name (lower case letters, digits, - and .)");
+            let remedy = "write the name of a StreamsJob of the pod's namespace";
+            return self.refuse(Reason::InvalidJobReference, keys::STREAMS_JOB, problem, remedy);
         }
         let key = Name::new(pod.namespace, name);
         let Some(job) = view.streams_job(&key) else {
             if is_placed {
-                return Joined::Placed;
+                self.outcome.keeps_record = true;
+                return None;
             }
             let jobs = view.streams_jobs().filter(|(job, _)| job.namespace == key.namespace);
             let near = policy::meant(name, jobs.map(|(job, _)| &*job.name));
             self.outcome.awaited.push(Key::new(STREAMS_JOB, key));
-            self.report(
-                Reason::UnknownJob,
-                keys::STREAMS_JOB,
-                format!("namespace {} has no StreamsJob {}{near}", pod.namespace, quoted(name)),
-                "create it first (`kubectl get streamsjobs` lists the existing ones)",
-            );
-            return Joined::Refused;
+            let problem =
+                format!("namespace {} has no StreamsJob {}{near}", pod.namespace, quoted(name));
+            let remedy = "create it first (`kubectl get streamsjobs` lists the existing ones)";
+            return self.refuse(Reason::UnknownJob, keys::STREAMS_JOB, problem, remedy);
         };
         let Some(element) = element else {
-            self.report(
-                Reason::MissingLabel,
-                keys::PROCESSING_ELEMENT,
-                format!("the pod belongs to StreamsJob {name} and has no such label"),
-                "label it with the name of its processing element in the job",
-            );
-            return Joined::Refused;
+            let problem = format!("the pod belongs to StreamsJob {name} and has no such label");
+            let remedy = "label it with the name of its processing element in the job";
+            return self.refuse(Reason::MissingLabel, keys::PROCESSING_ELEMENT, problem, remedy);
         };
         let index = job.closure.element(element);
         let unit = index.and_then(|index| job.closure.unit_of(index));
         let (Ok(spec), Some(index), Some(unit)) = (&job.spec, index, unit) else {
             if is_placed {
-                return Joined::Placed;
+                self.outcome.keeps_record = true;
+                return None;
             }
             match &job.spec {
                 Err(problem) => {
@@ -166,17 +147,18 @@ impl<'p> Placing<'p> {
                     "label the pod with an element of the job, or add it to a new job",
                 ),
             }
-            return Joined::Refused;
+            return None;
         };
         // It was placed as a member of an earlier job of this name.
         if is_placed && unit.group.as_deref() != pod.label(keys::GROUP) {
-            return Joined::Placed;
+            self.outcome.keeps_record = true;
+            return None;
         }
         if !is_placed && !self.require_accepted(&key, job) {
-            return Joined::Refused;
+            return None;
         }
         let element = &spec.processing_elements[index];
-        Joined::Member(Member { name, job, spec, index, element, is_placed, unit })
+        Some(Member { name, job, spec, index, element, is_placed, unit })
     }
 
     /// Returns whether the job can be placed, and reports a finding if it cannot.
@@ -206,12 +188,9 @@ impl<'p> Placing<'p> {
     }
 
     fn report_not_accepted(&mut self, job: &str, reason: &str, why: &str, remedy: &str) {
-        self.outcome.findings.push(Finding::new(
-            Reason::JobNotAccepted,
-            format!("StreamsJob {job}"),
-            format!("is not accepted ({reason}): {why}"),
-            remedy,
-        ));
+        let subject = format!("StreamsJob {job}");
+        let problem = format!("is not accepted ({reason}): {why}");
+        self.outcome.findings.push(Finding::new(Reason::JobNotAccepted, subject, problem, remedy));
     }
 
     /// Reports annotations that do not agree with the job.
@@ -286,17 +265,14 @@ impl<'p> Placing<'p> {
             [] => "nothing".to_owned(),
             own => own.iter().map(|own| quoted(own)).collect::<Vec<_>>().join(", "),
         };
-        self.outcome.findings.push(Finding::new(
-            Reason::Contradiction,
-            key,
-            format!(
-                "is {}, but StreamsJob {} has {own} for processing element {}",
-                quoted(value),
-                member.name,
-                quoted(&member.element.name)
-            ),
-            "remove the annotation: the constraints come from the job",
-        ));
+        let problem = format!(
+            "is {}, but StreamsJob {} has {own} for processing element {}",
+            quoted(value),
+            member.name,
+            quoted(&member.element.name)
+        );
+        let remedy = "remove the annotation: the constraints come from the job";
+        self.outcome.findings.push(Finding::new(Reason::Contradiction, key, problem, remedy));
     }
 }
 

@@ -8,13 +8,11 @@ pub(crate) mod scaling;
 pub mod streams_job;
 pub mod streams_pod;
 
-use std::collections::BTreeSet;
-
 use crate::systems::View;
 use crate::systems::check::words::{nodes, some};
 use crate::view::Name;
 use host_pool::HostPool;
-use node_marks::{Marks, has_tags, one_of_tags, only_tag};
+use node_marks::{has_tags, one_of_tags, only_tag};
 use scaling::{ScalingPod, ScalingSet};
 use streams_job::StreamsJob;
 use streams_pod::PodDetails;
@@ -25,7 +23,6 @@ type Form = fn(&str) -> Box<str>;
 /// Says in brackets which tags nodes have in the form that does not count for a pool with these tags: one
 /// key has one value, so a pool with several tags is found by other labels than one with one tag. Empty if
 /// no node has any.
-#[must_use]
 pub(crate) fn in_other_form(view: &View, tags: &[Box<str>]) -> String {
     let (own_form, other_form, counts): (Form, Form, _) = match tags.len() {
         1 => (only_tag, one_of_tags, "several tags"),
@@ -90,22 +87,6 @@ impl View {
         names.filter_map(|name| self.scaling_pods.get_key_value(name))
     }
 
-    /// The bound Streams pods that have not ended: the name, the job, and the node.
-    pub(super) fn running_pods(&self) -> impl Iterator<Item = (&Name, Option<&str>, &str)> {
-        self.streams_pods.running()
-    }
-
-    /// The nodes that run pods of a colocation group: pods with this label (key and value) and, if
-    /// `job` is given, of this job. As for the scheduler, finished pods do not count.
-    pub(super) fn colocation_nodes(
-        &self,
-        namespace: &str,
-        label: (&str, &str),
-        job: Option<&str>,
-    ) -> BTreeSet<&str> {
-        self.streams_pods.nodes_of_group(namespace, label, job)
-    }
-
     /// The number of nodes that have all of these tags (see [`node_marks::tag_keys`]). Without tags, the
     /// number of all nodes.
     pub(super) fn nodes_with_tags(&self, tags: &[Box<str>]) -> usize {
@@ -115,30 +96,9 @@ impl View {
         self.node_marks.with_tags(tags)
     }
 
-    /// The hashes of the exclusive pools whose taints the nodes with all of these tags have; `None` stands
-    /// for nodes without such a taint. Empty if no node has the tags, of which there must be at least one.
-    pub(super) fn exclusive_pools_of_tagged(&self, tags: &[Box<str>]) -> BTreeSet<Option<&str>> {
-        self.node_marks.exclusive_pools_of_tagged(tags).collect()
-    }
-
     /// The tags of a node (see [`node_marks::tag_keys`]).
     pub(super) fn node_tags(&self, node: &str) -> &[Box<str>] {
         self.node_marks.get(node).map_or(&[], |marks| &marks.tags)
-    }
-
-    /// The hash of the exclusive pool whose taint a node has.
-    pub(super) fn exclusive_pool(&self, node: &str) -> Option<&str> {
-        self.node_marks.exclusive_pool(node)
-    }
-
-    /// The marks of a node; `None` if it has none.
-    pub(super) fn node_marks(&self, node: &str) -> Option<&Marks> {
-        self.node_marks.get(node)
-    }
-
-    /// Returns true if any node lacks the label `kubernetes.io/hostname`.
-    pub(super) fn has_nameless_node(&self) -> bool {
-        self.node_marks.has_nameless()
     }
 
     /// The label `kubernetes.io/hostname` of a node; `None` if there is no such node, or no label.

@@ -11,13 +11,10 @@ use crate::view::Name;
 
 /// Returns the nodes that a pool of this form may have: those that it lists, those with its tags, or all.
 pub(crate) fn nodes_of<'v>(form: &'v Form, view: &'v View) -> Vec<&'v str> {
-    let tags = match form {
-        Form::Literal(hosts) => {
-            return hosts.iter().filter_map(|host| find_node(view, host)).collect();
-        }
-        Form::Tagged(tags) | Form::Sized(_, tags) => tag_keys(tags),
-        Form::Any => Vec::new(),
-    };
+    if let Form::Literal(hosts) = form {
+        return hosts.iter().filter_map(|host| find_node(view, host)).collect();
+    }
+    let tags = tag_keys(form.tags());
     let nodes = view.nodes().map(|(node, _)| node);
     nodes.filter(|node| has_tags(view.node_tags(node), &tags)).collect()
 }

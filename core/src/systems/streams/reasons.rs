@@ -16,13 +16,11 @@ macro_rules! reasons {
             pub(crate) const ALL: &'static [Self] = &[$(Self::$reason),+];
 
             /// The stable word.
-            #[must_use]
             pub(crate) const fn as_str(self) -> &'static str {
                 match self { $(Self::$reason => stringify!($reason),)+ }
             }
 
             /// The reason of this word.
-            #[must_use]
             pub(crate) fn find(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|reason| reason.as_str() == word)
             }

@@ -56,31 +56,24 @@ impl Request {
         });
         let isolation = read(pod, keys::HOST_ISOLATION, findings, parse_operator);
         if pod.annotation(keys::HOST_ISOLATION).is_some() {
-            findings.extend(check_isolation(pod).err());
+            findings.extend(check_isolation(pod));
         }
         let enforcement = read(pod, keys::HOST_ENFORCEMENT, findings, parse_enforcement);
         // Reported even if one of the two annotations is invalid.
         if pod.annotation(keys::HOST).is_some() && pod.annotation(keys::HOST_POOL).is_some() {
-            findings.push(Finding::new(
-                Reason::Contradiction,
-                keys::HOST,
-                format!(
-                    "is set together with {}, and a pod may have only one of them",
-                    keys::HOST_POOL
-                ),
-                "remove one of the two annotations",
-            ));
+            let other = keys::HOST_POOL;
+            let problem =
+                format!("is set together with {other}, and a pod may have only one of them");
+            let remedy = "remove one of the two annotations";
+            findings.push(Finding::new(Reason::Contradiction, keys::HOST, problem, remedy));
         }
         if pod.is_controlled_by("DaemonSet") {
             let constraint = |key: &&&str| pod.annotation(key).is_some();
             let constraints = &keys::ANNOTATIONS[..5];
             if let Some(key) = constraints.iter().find(constraint) {
-                findings.push(Finding::new(
-                    Reason::DaemonSetPod,
-                    *key,
-                    "the pod belongs to a DaemonSet, which gives each node one pod",
-                    "remove the annotation, or use a Deployment, a StatefulSet or a Job",
-                ));
+                let problem = "the pod belongs to a DaemonSet, which gives each node one pod";
+                let remedy = "remove the annotation, or use a Deployment, a StatefulSet or a Job";
+                findings.push(Finding::new(Reason::DaemonSetPod, *key, problem, remedy));
             }
         }
         let as_written = |key| pod.annotation(key).unwrap_or_default().to_owned();
@@ -126,48 +119,33 @@ pub(super) fn missing_labels(pod: &Pod<'_>) -> Option<String> {
     })
 }
 
-/// Checks that a pod has the labels for its job and its processing element, which isolation needs.
-pub(super) fn check_isolation(pod: &Pod<'_>) -> Result<(), Finding> {
-    let Some(missing) = missing_labels(pod) else { return Ok(()) };
-    Err(Finding::new(
-        Reason::MissingLabel,
-        keys::HOST_ISOLATION,
-        format!("the pod has {missing}"),
-        "label the pod with its job and its processing element: isolation finds the other pods by them",
-    ))
+/// Returns a finding if a pod lacks a label for its job or its processing element, which isolation needs.
+pub(super) fn check_isolation(pod: &Pod<'_>) -> Option<Finding> {
+    let problem = format!("the pod has {}", missing_labels(pod)?);
+    let remedy = "label the pod with its job and its processing element: isolation finds the other pods by them";
+    Some(Finding::new(Reason::MissingLabel, keys::HOST_ISOLATION, problem, remedy))
 }
 
 fn parse_host(value: &str) -> Result<Host, Finding> {
     Host::parse(value).map_err(|problem| {
-        Finding::new(
-            Reason::InvalidHost,
-            keys::HOST,
-            format!("{} {problem}", quoted(value)),
-            "give the name of one node, or one of its IP addresses",
-        )
+        let problem = format!("{} {problem}", quoted(value));
+        let remedy = "give the name of one node, or one of its IP addresses";
+        Finding::new(Reason::InvalidHost, keys::HOST, problem, remedy)
     })
 }
 
 fn parse_pool(value: &str, source: Source) -> Result<PoolReference, Finding> {
     let wrong = |problem: &str| {
-        Finding::new(
-            Reason::InvalidPoolReference,
-            keys::HOST_POOL,
-            format!("{} {problem}", quoted(value)),
-            "write the name of a HostPool, which an index from 0 in brackets may follow, as ingest[0]",
-        )
+        let problem = format!("{} {problem}", quoted(value));
+        let remedy = "write the name of a HostPool, which an index from 0 in brackets may follow, as ingest[0]";
+        Finding::new(Reason::InvalidPoolReference, keys::HOST_POOL, problem, remedy)
     };
     let (name, index) = match value.split_once('[') {
         None => (value, None),
         Some((name, rest)) => {
             let digits = rest.strip_suffix(']').ok_or_else(|| wrong("does not end in ]"))?;
-            (
-                name,
-                Some(
-                    parse_index(digits)
-                        .ok_or_else(|| wrong("has no decimal index between [ and ]"))?,
-                ),
-            )
+            let index = parse_index(digits);
+            (name, Some(index.ok_or_else(|| wrong("has no decimal index between [ and ]"))?))
         }
     };
     let is_name = is_dns_subdomain(name) || (source == Source::Job && is_identifier(name));
@@ -216,12 +194,8 @@ fn parse_colocation(value: &str, source: Source) -> Result<Vec<Token>, Finding> 
 
 fn parse_operator(value: &str) -> Result<String, Finding> {
     let wrong = |problem: String| {
-        Finding::new(
-            Reason::InvalidOperator,
-            keys::HOST_ISOLATION,
-            problem,
-            "give the name of the isolated operator, or remove the annotation",
-        )
+        let remedy = "give the name of the isolated operator, or remove the annotation";
+        Finding::new(Reason::InvalidOperator, keys::HOST_ISOLATION, problem, remedy)
     };
     // Authors who mistake the annotation for a switch write these. SPL reserves both words.
     if matches!(value, "true" | "false") {

@@ -1,28 +1,31 @@
 //! Finds the nodes of `host` and `host-pool`, and binds the pod to them.
 //!
-//! A decision of an earlier round is kept ([`recorded`]). Otherwise a host is looked up here, and a
-//! pool in [`pool`].
+//! A decision of an earlier round, which the pod's record names, is kept. Otherwise a host is looked up here,
+//! and a pool in [`pool`].
 
 mod pool;
-mod recorded;
 
-use super::job::member::Member;
-use super::owners::{Owner, find_pool};
+use super::job::place::Member;
+use super::owners::{Owner, find_pool, pool_of_hash};
 use super::request::Request;
 use super::{Placing, keys};
 use crate::systems::fit::{self, Candidate, Obstacle, PodNeeds, Question};
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use crate::kubernetes::required_node_terms;
-use crate::placement::affinity::{excludes, implies, matches_nothing};
-use crate::placement::intent::{Change, on_node};
+use crate::names::is_short_digest;
+use crate::placement::affinity::{excludes, implies, matches_nothing, pinned_node};
+use crate::placement::intent::{Change, on_labels, on_node};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Reason, quoted};
 use crate::placement::toleration::tolerates;
 use crate::policy;
 use crate::systems::View;
 use crate::systems::streams::kinds::host_pool::Host;
+use crate::systems::streams::kinds::node_marks::term_of_tags;
 use crate::systems::streams::kinds::streams_job::closure::Location;
+use crate::systems::streams::resources::HOST_POOL;
+use crate::view::{Key, Name};
 
 /// The result of looking up a host.
 #[derive(Debug)]
@@ -49,7 +52,6 @@ struct Wording {
 
 /// Looks up a host. The name of a node takes precedence over the addresses of nodes, also if that name is
 /// an address, as on IBM Cloud.
-#[must_use]
 pub(crate) fn resolve<'v>(view: &'v View, host: &'v Host) -> Resolved<'v> {
     let mut nodes: Vec<&str> = match host {
         Host::Name(name) if view.node(name).is_some() => return Resolved::Node(name),
@@ -70,7 +72,6 @@ pub(crate) fn resolve<'v>(view: &'v View, host: &'v Host) -> Resolved<'v> {
 }
 
 /// Returns the node of a host, if it is exactly one.
-#[must_use]
 pub(crate) fn find_node<'v>(view: &'v View, host: &'v Host) -> Option<&'v str> {
     match resolve(view, host) {
         Resolved::Node(node) => Some(node),
@@ -81,7 +82,6 @@ pub(crate) fn find_node<'v>(view: &'v View, host: &'v Host) -> Option<&'v str> {
 /// Asks in brackets for the node that is meant by a host that no node has: the only one with the same
 /// first label (`n1` and `n1.example.com`), or the one whose name differs in at most two adjacent
 /// characters. Empty if there is no such node, or several.
-#[must_use]
 pub(crate) fn meant(view: &View, host: &Host) -> String {
     let Host::Name(name) = host else { return String::new() };
     let first_label = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
@@ -108,13 +108,10 @@ impl Placing<'_> {
     /// Binds the pod to its `host` or `host-pool`. Returns the node if only one is possible.
     pub(super) fn resolve_location(&mut self, request: &Request) -> Option<String> {
         if let Some((value, host)) = &request.host {
-            let kept = self.keep_recorded(keys::HOST, value, None);
-            return kept.unwrap_or_else(|| self.resolve_host(value, host));
+            return self.resolve_host(value, host);
         }
         let (value, pool) = request.pool.as_ref()?;
-        self.check_pool_policy();
-        let kept = self.keep_recorded(keys::HOST_POOL, value, Some(&pool.name));
-        kept.unwrap_or_else(|| self.resolve_pool(value, pool))
+        self.resolve_pool(value, pool)
     }
 
     /// Binds the pod to a host or pool of its StreamsJob; `value` is the location as the job writes
@@ -126,26 +123,114 @@ impl Placing<'_> {
         value: &str,
     ) -> Option<String> {
         match location {
-            Location::Host(host) => {
-                let kept = self.keep_recorded(keys::HOST, value, None);
-                kept.unwrap_or_else(|| self.resolve_host(value, host))
-            }
+            Location::Host(host) => self.resolve_host(value, host),
             Location::Pool { pool, index } => {
                 let pool = member.job.closure.pools.get(*pool)?;
-                self.check_pool_policy();
-                let kept = self.keep_recorded(keys::HOST_POOL, value, Some(&pool.host_pool));
-                kept.unwrap_or_else(|| self.resolve_pool_in_job(member, pool, *index, value))
+                self.resolve_pool_in_job(member, pool, *index, value)
             }
         }
     }
 
+    /// Keeps the decision of an earlier round even if the cluster has changed since then. Both the
+    /// pod's record and its node affinity or node name must state the decision. An author who
+    /// forges both only constrains the pod further: what a pod gains, a toleration, comes from the
+    /// pool as it is now and never from the record.
+    ///
+    /// `pool` is the name of the HostPool that the pod asks for. If the decision is for an earlier pool
+    /// of this name, the pod is refused: it could never run.
+    ///
+    /// Returns `None` if there is no such decision, otherwise the node if only one is possible.
+    fn keep_recorded(
+        &mut self,
+        key: &'static str,
+        value: &str,
+        pool: Option<&str>,
+    ) -> Option<Option<String>> {
+        if !self.policy.record_placement {
+            // This round removes the record, so it must not use it either.
+            return None;
+        }
+        let decision = &*self.recorded(key, value)?;
+        if let Some(node) = decision.strip_prefix("node ") {
+            if !is_pinned(self.pod, node) && self.pod.node_name != Some(node) {
+                return None;
+            }
+            self.bind_to_node(key, value, node);
+            return Some(Some(node.to_owned()));
+        }
+        if let Some((index, hash)) = parse_members(decision) {
+            let label = [keys::POOL_LABEL_PREFIX, hash].concat();
+            let index = index.map(|index| index.to_string());
+            let term = on_labels(&[(&label, index.as_deref())]);
+            if !all_terms(self.pod, |present| implies(present, &term)) {
+                return None;
+            }
+            if let Some(pool) = pool
+                && self.is_of_earlier_pool(key, pool, hash)
+            {
+                return Some(None);
+            }
+            let index = index.and_then(|index| index.parse().ok());
+            let is_exclusive = pool_of_hash(hash, self.view).is_some_and(|(name, pool)| {
+                pool.exclusive && *name.namespace == *self.pod.namespace
+            });
+            // It names the members that the pool had then.
+            self.require_members(value, hash, is_exclusive, index, &[]);
+            self.record(key, value, decision);
+            self.warn_about_node_name(key);
+            return Some(None);
+        }
+        let is_confirmed = if let Some(tags) = decision.strip_prefix("nodes tagged ") {
+            let term = term_of_tags(&tags.split(" and ").collect::<Vec<_>>());
+            all_terms(self.pod, |present| implies(present, &term))
+        } else {
+            all_terms(self.pod, |present| pinned_node(present).is_some())
+        };
+        if !is_confirmed {
+            return None;
+        }
+        self.record(key, value, decision);
+        self.warn_about_node_name(key);
+        Some(None)
+    }
+
+    /// Returns true if the pod was bound to an earlier pool of the name `pool`, which is reported. Such a pod
+    /// is from a backup: pools are found by a hash of their UID, and a restored pool has another one.
+    /// Without any pool of that name the decision is kept, with a warning.
+    fn is_of_earlier_pool(&mut self, key: &'static str, pool: &str, hash: &str) -> bool {
+        let view = self.view;
+        if pool_of_hash(hash, view).is_some() {
+            return false;
+        }
+        let name = Name::new(self.pod.namespace, pool);
+        let Some(present) = view.host_pool(&name).and_then(|pool| pool.hash.as_deref()) else {
+            let text = format!(
+                "no HostPool has the hash {hash} that the pod's node affinity requires; if the pod is \
+                 from a backup, delete it, so that its workload creates it again"
+            );
+            self.warn(key, &text);
+            return false;
+        };
+        // Perhaps the watch has not delivered the pool that another replica has seen.
+        self.outcome.awaited.push(Key::new(HOST_POOL, name));
+        let problem = format!(
+            "the pod's node affinity requires the hash {hash} of an earlier HostPool {pool}, and that \
+             of the present one is {present}"
+        );
+        let remedy = "leave pods out of the backup, so that their workloads create them; or create this \
+                      one without its affinity and the annotation stowplan.dev/placement";
+        self.report(Reason::NodeAffinityConflict, key, problem, remedy);
+        true
+    }
+
     fn resolve_host(&mut self, value: &str, host: &Host) -> Option<String> {
-        self.bind_to_host(keys::HOST, value, host, &Wording {
+        let kept = self.keep_recorded(keys::HOST, value, None);
+        kept.unwrap_or_else(|| self.bind_to_host(keys::HOST, value, host, &Wording {
             what: format!("the {} {}", format_kind(host), quoted(value)),
             verbs: ["has", "have"],
             if_unknown: "name a node of this cluster (`kubectl get nodes -o wide` lists names and addresses)",
             if_ambiguous: "give the node's own name",
-        })
+        }))
     }
 
     /// Binds the pod to the node of `host`. Reports a finding if there is no such node, or several.
@@ -160,13 +245,9 @@ impl Placing<'_> {
         match resolve(self.view, host) {
             Resolved::Node(node) => {
                 if let Some(owner) = self.reserved_by(node) {
-                    self.report(
-                        Reason::HostReserved,
-                        key,
-                        format!("node {node} is exclusive to {owner}"),
-                        "name another host, or a pool of this namespace",
-                    );
-                    return None;
+                    let problem = format!("node {node} is exclusive to {owner}");
+                    let remedy = "name another host, or a pool of this namespace";
+                    return self.refuse(Reason::HostReserved, key, problem, remedy);
                 }
                 let node = node.to_owned();
                 if let Some(choice) = self.own_choice_against(&node) {
@@ -174,21 +255,18 @@ impl Placing<'_> {
                         "resolves to node {node}, which does not match the pod's own {choice}"
                     );
                     let remedy = format!("change the pod's {choice}, or this constraint");
-                    self.report(Reason::NodeAffinityConflict, key, problem, &remedy);
-                    return None;
+                    return self.refuse(Reason::NodeAffinityConflict, key, problem, &remedy);
                 }
                 self.bind_to_node(key, value, &node);
                 Some(node)
             }
             Resolved::Unknown => {
                 let problem = format!("no node {has} {what}{}", meant(self.view, host));
-                self.report(Reason::UnknownHost, key, problem, if_unknown);
-                None
+                self.refuse(Reason::UnknownHost, key, problem, if_unknown)
             }
             Resolved::Ambiguous(nodes) => {
                 let problem = format!("several nodes {have} {what}: {}", nodes.join(", "));
-                self.report(Reason::AmbiguousHost, key, problem, if_ambiguous);
-                None
+                self.refuse(Reason::AmbiguousHost, key, problem, if_ambiguous)
             }
         }
     }
@@ -196,7 +274,7 @@ impl Placing<'_> {
     /// The exclusive pool whose taint keeps the pod off a node; `None` if there is no such taint or the
     /// pod tolerates it.
     fn reserved_by(&self, node: &str) -> Option<Owner<'_>> {
-        self.kept_off_by(self.view.exclusive_pool(node)?)
+        self.kept_off_by(self.view.node_marks.exclusive_pool(node)?)
     }
 
     /// The pool with this hash; `None` if the pod tolerates its taint.
@@ -236,13 +314,8 @@ impl Placing<'_> {
             Some(other) if other != node => {
                 let problem =
                     format!("resolves to node {node}, and spec.nodeName is {}", quoted(other));
-                self.report(
-                    Reason::NodeNameConflict,
-                    key,
-                    problem,
-                    "remove spec.nodeName, or name the same node in both",
-                );
-                return;
+                let remedy = "remove spec.nodeName, or name the same node in both";
+                return self.report(Reason::NodeNameConflict, key, problem, remedy);
             }
             // A stored pod that is already bound and has the node affinity stays unchanged.
             Some(_) if !by_name && !is_pinned(self.pod, node) => {
@@ -271,7 +344,6 @@ fn format_kind(host: &Host) -> &'static str {
 }
 
 /// `name n1`, `address 10.8.5.6`.
-#[must_use]
 pub(crate) fn format_host(host: &Host) -> String {
     match host {
         Host::Name(name) => format!("name {name}"),
@@ -280,7 +352,6 @@ pub(crate) fn format_host(host: &Host) -> String {
 }
 
 /// Formats the problem that two listed hosts are one node, as the end of a sentence that begins with the pool.
-#[must_use]
 pub(crate) fn format_twice(node: &str, one: &Host, other: &Host) -> String {
     format!(
         "has node {node} twice: once as the {}, once as the {}",
@@ -301,4 +372,17 @@ fn all_terms(pod: &Pod<'_>, holds: impl Fn(&NodeSelectorTerm) -> bool) -> bool {
     let terms = required_node_terms(Some(&pod.affinity)).unwrap_or_default();
     let mut effective = terms.iter().filter(|term| !matches_nothing(*term)).peekable();
     effective.peek().is_some() && effective.all(holds)
+}
+
+/// Parses a recorded decision about the members of a labelled pool: the index if it is one member,
+/// and the pool's hash.
+fn parse_members(decision: &str) -> Option<(Option<u32>, &str)> {
+    let (which, pool) = decision.split_once(" of pool ")?;
+    let index = match which.strip_prefix("member") {
+        Some("s") => None,
+        Some(index) => Some(index.trim_start().parse().ok()?),
+        None => return None,
+    };
+    let hash = pool.strip_suffix(", exclusive").unwrap_or(pool);
+    is_short_digest(hash).then_some((index, hash))
 }

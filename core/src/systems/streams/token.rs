@@ -48,10 +48,9 @@ impl Token {
     /// The problem of an invalid value, and its remedy.
     pub(crate) fn parse_list(noun: &str, value: &str) -> Result<Vec<Self>, Invalid> {
         if value.starts_with('"') {
-            return Err(Invalid::new(
-                format!("{} is quoted twice", quoted(value)),
-                "write the token bare, without quotation marks of its own",
-            ));
+            let problem = format!("{} is quoted twice", quoted(value));
+            let remedy = "write the token bare, without quotation marks of its own";
+            return Err(Invalid::new(problem, remedy));
         }
         if !value.starts_with('[') {
             let token = Self::parse(noun, value)?;
@@ -70,25 +69,20 @@ impl Token {
         }
         // Checked before parsing: the size of 64 tokens with every byte escaped.
         if value.len() > MAX_TOKENS * (6 * MAX_BYTES + 3) + 2 {
-            return Err(Invalid::new(
-                format!("{} bytes are too long for a list of tokens", value.len()),
-                "list at most 64 tokens of at most 1024 bytes",
-            ));
+            let problem = format!("{} bytes are too long for a list of tokens", value.len());
+            return Err(Invalid::new(problem, "list at most 64 tokens of at most 1024 bytes"));
         }
         let list: Vec<String> = serde_json::from_str(value).map_err(|error| {
-            Invalid::new(
-                format!(
-                    "{} starts with [ and is not a JSON array of strings ({error})",
-                    quoted(value)
-                ),
-                "write [\"a\", \"b\"], or a bare token that does not start with [",
-            )
+            let value = quoted(value);
+            let problem =
+                format!("{value} starts with [ and is not a JSON array of strings ({error})");
+            let remedy = "write [\"a\", \"b\"], or a bare token that does not start with [";
+            Invalid::new(problem, remedy)
         })?;
         if list.is_empty() || list.len() > MAX_TOKENS {
-            return Err(Invalid::new(
-                format!("lists {} tokens, and 1 to {MAX_TOKENS} are allowed", list.len()),
-                "list at least one token, or remove the annotation",
-            ));
+            let problem = format!("lists {} tokens, and 1 to {MAX_TOKENS} are allowed", list.len());
+            let remedy = "list at least one token, or remove the annotation";
+            return Err(Invalid::new(problem, remedy));
         }
         let mut tokens: Vec<Self> = Vec::with_capacity(list.len());
         for text in &list {
@@ -109,22 +103,20 @@ impl Token {
     /// The problem of an invalid token, and its remedy.
     pub(crate) fn parse(noun: &str, text: &str) -> Result<Self, Invalid> {
         if text.is_empty() {
-            return Err(Invalid::new(
-                format!("{noun} is empty"),
-                "give a token, or remove the annotation",
-            ));
+            let problem = format!("{noun} is empty");
+            return Err(Invalid::new(problem, "give a token, or remove the annotation"));
         }
         if text.len() > MAX_BYTES {
-            return Err(Invalid::new(
-                format!("{noun} is {} bytes long, and at most {MAX_BYTES} are allowed", text.len()),
-                "use a shorter token",
-            ));
+            let length = text.len();
+            let problem =
+                format!("{noun} is {length} bytes long, and at most {MAX_BYTES} are allowed");
+            return Err(Invalid::new(problem, "use a shorter token"));
         }
         if text.trim() != text {
-            return Err(Invalid::new(
-                format!("{} has white space at its ends", quoted(text)),
-                "remove it (YAML's `|` and `>` add a newline: write the value on the key's line)",
-            ));
+            let problem = format!("{} has white space at its ends", quoted(text));
+            let remedy =
+                "remove it (YAML's `|` and `>` add a newline: write the value on the key's line)";
+            return Err(Invalid::new(problem, remedy));
         }
         if text.chars().any(char::is_control) {
             let problem = format!("{} has control characters", quoted(text));
@@ -134,7 +126,6 @@ impl Token {
     }
 
     /// The token as the application writes it.
-    #[must_use]
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -145,28 +136,20 @@ impl Token {
     }
 
     /// The key of the token's label.
-    #[must_use]
     pub(crate) fn label_key(&self, prefix: &str) -> String {
         [prefix, &self.fingerprint()].concat()
     }
 
     /// The value of the token's label: the token itself if it is a valid label value, else its
     /// valid characters and the first 8 digits of its fingerprint.
-    #[must_use]
     pub(crate) fn label_value(&self) -> String {
         if is_label_name(&self.0) {
             return self.0.clone();
         }
-        let mut legible = String::new();
-        for c in self.0.chars() {
-            match c {
-                'A'..='Z' | 'a'..='z' | '0'..='9' | '.' | '_' | '-' => legible.push(c),
-                // One hyphen for each run of invalid characters.
-                _ if !legible.ends_with('\u{0}') => legible.push('\u{0}'),
-                _ => {}
-            }
-        }
-        let legible = legible.replace('\u{0}', "-");
+        let is_legible = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        // One hyphen for each run of invalid characters.
+        let parts = self.0.split(|c| !is_legible(c)).filter(|part| !part.is_empty());
+        let legible = parts.collect::<Vec<_>>().join("-");
         let trim = |text: &str| text.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned();
         let trimmed = trim(&legible);
         let cut = trim(&trimmed[..trimmed.len().min(54)]);

@@ -130,12 +130,9 @@ fn changed(name: &Name, old: &StreamsJobSpec, new: &StreamsJobSpec) -> Option<Fi
     } else {
         return None;
     };
-    Some(Finding::new(
-        Reason::ImmutableSpec,
-        format!("StreamsJob {}", name.name),
-        format!("{what} changes, and only the size of a pool may, to grow"),
-        "make a new job: the pods of this one were placed by what it says",
-    ))
+    let problem = format!("{what} changes, and only the size of a pool may, to grow");
+    let remedy = "make a new job: the pods of this one were placed by what it says";
+    Some(Finding::new(Reason::ImmutableSpec, format!("StreamsJob {}", name.name), problem, remedy))
 }
 
 /// Finds the rules that a HostPool certainly breaks.
@@ -149,14 +146,13 @@ fn host_pool(name: &Name, pool: &HostPool, view: &View, policy: &Policy) -> Vec<
         }
     };
     let mut findings = Vec::new();
-    findings.extend(guard::pools(&subject, &name.namespace, view, policy).err());
-    findings.extend(guard::count(&subject, name, view, policy).err());
+    let namespace = &name.namespace;
+    findings.extend(guard::pools(&subject, namespace, view, policy));
+    findings.extend(guard::count(&subject, name, view, policy));
     if pool.exclusive {
         let others = |other: &str, _: &HostPool| *other != *name.name;
         let wanted = pool.size();
-        let guarded =
-            guard::exclusive_hosts(&subject, &name.namespace, wanted, others, view, policy);
-        findings.extend(guarded.err());
+        findings.extend(guard::exclusive_hosts(&subject, namespace, wanted, others, view, policy));
     }
     if let Form::Literal(hosts) = form {
         let mut seen = HashMap::new();

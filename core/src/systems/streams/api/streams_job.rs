@@ -213,7 +213,6 @@ pub struct JobPlacement {
 
 impl JobPlacement {
     /// These nodes, reserved at `now`.
-    #[must_use]
     pub(crate) fn new(nodes: Vec<ReservedNode>, now: Timestamp) -> Self {
         // The API server keeps whole seconds.
         let since = Timestamp::from_second(now.as_second()).unwrap_or(now);

@@ -35,13 +35,12 @@ use crate::systems::streams::api::streams_job::{
 use crate::systems::streams::kinds::host_pool::{Host, format_indices, to_usize};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{
-    Closure, Location, Operator, operators,
+    Claim, Closure, Location, Operator, operators,
 };
 use crate::view::Name;
 
 /// Every reason why the job `name` cannot be placed, in the order of the checks: the job's syntax,
 /// the policy, the cluster.
-#[must_use]
 pub(crate) fn check(name: &Name, job: &StreamsJob, view: &View, policy: &Policy) -> Vec<Finding> {
     let subject = format!("StreamsJob {}", name.name);
     let spec = match &job.spec {
@@ -84,17 +83,14 @@ struct Check<'c> {
 }
 
 /// Formats an operator: `operator "Source" of processing element "parallel-0"`.
-pub(super) fn format_operator(spec: &StreamsJobSpec, by: Operator) -> String {
+fn format_operator(spec: &StreamsJobSpec, by: Operator) -> String {
     let element = &spec.processing_elements[by.element];
     let operator = element.operators.get(by.operator).map_or("", |of| of.name.as_str());
     format!("operator {} of processing element {}", quoted(operator), quoted(&element.name))
 }
 
 /// Formats a location: `the host with the name n1`, `a host of pool "P2"`, `host 5 of pool "P2"`.
-pub(super) fn format_location(
-    location: &Location,
-    format_pool: impl FnOnce(usize) -> String,
-) -> String {
+fn format_location(location: &Location, format_pool: impl FnOnce(usize) -> String) -> String {
     match location {
         Location::Host(host) => format!("the host with the {}", format_host(host)),
         Location::Pool { pool, index: None } => format!("a host of {}", format_pool(*pool)),
@@ -102,6 +98,20 @@ pub(super) fn format_location(
             format!("host {index} of {}", format_pool(*pool))
         }
     }
+}
+
+/// Formats what operators ask for, each as a clause: `operator "Source" of processing element "a" asks for the
+/// host with the name n1`.
+pub(super) fn format_claims<'c>(
+    spec: &StreamsJobSpec,
+    claims: impl IntoIterator<Item = &'c Claim>,
+    format_pool: impl Fn(usize) -> String,
+) -> Vec<String> {
+    let format = |Claim { by, location, .. }: &Claim| {
+        let location = format_location(location, &format_pool);
+        format!("{} asks for {location}", format_operator(spec, *by))
+    };
+    claims.into_iter().map(format).collect()
 }
 
 impl<'c> Check<'c> {
@@ -139,11 +149,8 @@ impl<'c> Check<'c> {
             let name = quoted(&pool.name);
             if !is_identifier(&pool.name) {
                 let problem = format!("the pool name {name} is not an SPL identifier");
-                self.report(
-                    Reason::MalformedJob,
-                    problem,
-                    "use letters, digits and _, beginning with a letter",
-                );
+                let remedy = "use letters, digits and _, beginning with a letter";
+                self.report(Reason::MalformedJob, problem, remedy);
             }
             if !seen.insert(&pool.name) {
                 let problem = format!("two pools are named {name}");
@@ -155,11 +162,10 @@ impl<'c> Check<'c> {
         for element in &spec.processing_elements {
             let name = || quoted(&element.name);
             if !is_label_name(&element.name) {
-                self.report(
-                    Reason::MalformedJob,
-                    format!("the processing element name {} is not a label value", name()),
-                    "use at most 63 letters, digits, -, _ and ., beginning and ending with a letter or digit",
-                );
+                let problem =
+                    format!("the processing element name {} is not a label value", name());
+                let remedy = "use at most 63 letters, digits, -, _ and ., beginning and ending with a letter or digit";
+                self.report(Reason::MalformedJob, problem, remedy);
             }
             if !seen.insert(&element.name) {
                 let problem = format!("two processing elements are named {}", name());

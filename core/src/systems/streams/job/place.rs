@@ -1,21 +1,94 @@
-//! Places a pod as a member of its StreamsJob.
+//! A pod as a member of its StreamsJob, and how it is placed.
 
 use super::super::constraints::by_enforcement;
 use super::super::request::{Request, Source, check_isolation};
 use super::super::token::{TOKEN, Token};
 use super::super::{NAME, Placing, keys};
 use super::format_entry;
-use super::member::Member;
 use super::placement::{Restriction, names_host, needs_placement};
 use crate::kubernetes::required_node_terms;
 use crate::placement::affinity::bound_to;
 use crate::placement::intent::{
-    Change, Operator, PodTerm, Selector, label_requirement, off_nodes, on_node,
+    self, Change, Enforcement, PodTerm, Selector, label_requirement, off_nodes, on_node,
 };
 use crate::placement::reason::Reason;
 use crate::placement::record;
 use crate::systems::check::words::some;
-use crate::systems::streams::kinds::streams_job::closure::Location;
+use crate::systems::streams::api::streams_job::{
+    self as api, Enforcement as Wanted, ProcessingElement, StreamsJobSpec,
+};
+use crate::systems::streams::kinds::streams_job::StreamsJob;
+use crate::systems::streams::kinds::streams_job::closure::{Claim, Location, Operator, Unit};
+
+/// A pod as a member of its job.
+pub(crate) struct Member<'v> {
+    pub(crate) name: &'v str,
+    pub(crate) job: &'v StreamsJob,
+    /// `job.spec`, which is valid.
+    pub(crate) spec: &'v StreamsJobSpec,
+    /// The index of the pod's processing element in the spec.
+    pub(crate) index: usize,
+    pub(crate) element: &'v ProcessingElement,
+    /// True if an earlier round placed the pod as this element.
+    pub(crate) is_placed: bool,
+    /// The processing elements that share a host, among them the pod's.
+    pub(crate) unit: &'v Unit,
+}
+
+impl Member<'_> {
+    /// Returns the enforcement of colocation, exlocation and isolation.
+    pub(crate) fn enforcement(&self) -> Enforcement {
+        match self.spec.enforcement {
+            Wanted::Required => Enforcement::Required,
+            Wanted::Preferred => Enforcement::Preferred,
+        }
+    }
+
+    /// The hosts and pools that the pod must be bound to.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {
+        self.unit.claims_of(self.index, self.spec.enforcement)
+    }
+
+    /// The location as the job writes it: a host, `P2`, `P2[5]`.
+    pub(crate) fn format_location(&self, location: &Location) -> String {
+        match location {
+            Location::Host(_) => {
+                let claim = self.unit.claims.iter().find(|claim| claim.location == *location);
+                let host = claim.and_then(|claim| self.operator(claim.by)?.host.as_ref());
+                let text = host.and_then(|host| host.name.clone().or_else(|| host.address.clone()));
+                text.unwrap_or_default()
+            }
+            Location::Pool { pool, index } => {
+                let name = self.spec.pools.get(*pool).map_or("", |pool| pool.name.as_str());
+                index.map_or_else(|| name.to_owned(), |index| format!("{name}[{index}]"))
+            }
+        }
+    }
+
+    pub(crate) fn operator(&self, by: Operator) -> Option<&api::Operator> {
+        self.spec.processing_elements.get(by.element)?.operators.get(by.operator)
+    }
+
+    /// The element's own colocation tokens, each once.
+    pub(crate) fn colocation(&self) -> Vec<Token> {
+        let mut tokens: Vec<Token> = Vec::new();
+        for text in self.element.operators.iter().flat_map(|operator| &operator.host_colocation) {
+            // A job with an invalid token is not accepted, so this skips none.
+            if let Ok(token) = Token::parse(TOKEN, text)
+                && !tokens.contains(&token)
+            {
+                tokens.push(token);
+            }
+        }
+        tokens
+    }
+
+    /// The exlocation tokens of the element's unit.
+    pub(crate) fn exlocation(&self) -> Vec<Token> {
+        let tokens = self.unit.exlocations.iter();
+        tokens.filter_map(|exlocation| Token::parse(TOKEN, &exlocation.token).ok()).collect()
+    }
+}
 
 impl Placing<'_> {
     /// Places the pod as a member of its StreamsJob.
@@ -46,12 +119,10 @@ impl Placing<'_> {
         self.hold_to_reserved(member);
         let constrained = !self.outcome.intents.is_empty();
         if self.pod.is_controlled_by("DaemonSet") && constrained {
-            self.report(
-                Reason::DaemonSetPod,
-                keys::STREAMS_JOB,
-                "the pod belongs to a DaemonSet, which gives each node one pod".to_owned(),
-                "use a Deployment, a StatefulSet or a Job",
-            );
+            let problem =
+                "the pod belongs to a DaemonSet, which gives each node one pod".to_owned();
+            let remedy = "use a Deployment, a StatefulSet or a Job";
+            self.report(Reason::DaemonSetPod, keys::STREAMS_JOB, problem, remedy);
         }
     }
 
@@ -60,10 +131,9 @@ impl Placing<'_> {
     /// `compat: upstream` does not change that.
     fn colocate_member(&mut self, member: &Member<'_>, node: Option<&str>) {
         let key = keys::HOST_COLOCATION;
-        for token in member.colocation() {
-            let label = token.label_key(keys::COLOCATION_LABEL_PREFIX);
-            let value = token.label_value();
-            self.change(key, token.as_str(), Change::Label { key: label, value });
+        let tokens = member.colocation();
+        for token in &tokens {
+            self.label_by(key, token, keys::COLOCATION_LABEL_PREFIX);
         }
         let Some(group) = member.unit.group.as_deref() else { return };
         let enforcement = member.enforcement();
@@ -74,12 +144,11 @@ impl Placing<'_> {
                 format!("its group {group} runs on node {others}, and it must go to node {node}");
             self.report(Reason::GroupElsewhere, key, problem, "move the group first");
         }
-        let selector = Selector::by(label_requirement(keys::GROUP, Operator::In, group));
+        let selector = Selector::by(label_requirement(keys::GROUP, intent::Operator::In, group));
         let term = PodTerm { enforcement, selector };
         let value = group.to_owned();
         self.change(keys::GROUP, group, Change::Label { key: keys::GROUP.to_owned(), value });
         self.change(keys::GROUP, group, Change::PodAffinity(term));
-        let tokens = member.colocation();
         let decision = by_enforcement(enforcement, "one node for all", "near the others");
         match tokens.is_empty() {
             true => self.record(keys::GROUP, group, decision),
@@ -146,20 +215,20 @@ impl Placing<'_> {
         if !self.is_compatible() {
             let mut operators = member.element.operators.iter();
             let Some(operator) = operators.find(|operator| operator.host_isolation) else { return };
-            self.outcome.findings.extend(check_isolation(self.pod).err());
+            self.outcome.findings.extend(check_isolation(self.pod));
             return self.isolate(&operator.name, enforcement);
         }
         for by in &member.job.closure.isolated {
             let Some(operator) = member.operator(*by) else { continue };
             // A job with an invalid operator name is not accepted.
             let Ok(token) = Token::parse(TOKEN, &operator.name) else { continue };
-            let label = token.label_key(keys::ISOLATION_LABEL_PREFIX);
-            let value = token.label_value();
             if by.element != member.index {
-                self.change(key, token.as_str(), Change::Label { key: label, value });
+                self.label_by(key, &token, keys::ISOLATION_LABEL_PREFIX);
                 continue;
             }
-            let selector = Selector::by(label_requirement(label, Operator::In, &value));
+            let label = token.label_key(keys::ISOLATION_LABEL_PREFIX);
+            let selector =
+                Selector::by(label_requirement(label, intent::Operator::In, &token.label_value()));
             let term = PodTerm { enforcement, selector };
             self.change(key, token.as_str(), Change::PodAntiAffinity(term));
             let decision =

@@ -53,7 +53,6 @@ pub(crate) struct Plan<'v> {
 
 /// Returns true if the pods of a job depend on each other for their nodes, so that they must not be created before
 /// it is known which nodes are reserved.
-#[must_use]
 pub(crate) fn needs_placement(job: &StreamsJob) -> bool {
     let Ok(spec) = &job.spec else { return false };
     let closure = &job.closure;
@@ -72,7 +71,6 @@ fn is_separated(closure: &Closure) -> bool {
 }
 
 /// Returns true if a unit names its host, or a member of a pool: no placement of the others changes its node.
-#[must_use]
 pub(crate) fn names_host(unit: &Unit) -> bool {
     unit.claims.iter().any(|claim| match claim.location {
         Location::Host(_) => true,
@@ -92,7 +90,6 @@ pub(crate) enum Restriction<'j> {
 impl<'j> Restriction<'j> {
     /// The restriction of the unit with this index. A unit that names its host, or a member of a pool, is
     /// bound by that.
-    #[must_use]
     pub(crate) fn of(job: &'j StreamsJob, index: usize) -> Self {
         let Some(unit) = job.closure.units.get(index) else { return Self::Off(Vec::new()) };
         if names_host(unit) {
@@ -114,7 +111,6 @@ impl<'j> Restriction<'j> {
     }
 
     /// The restriction of an element; `None`: the job does not have it.
-    #[must_use]
     pub(crate) fn of_element(job: &'j StreamsJob, element: Option<&str>) -> Option<Self> {
         let element = job.closure.element(element?)?;
         Some(Self::of(job, job.closure.unit_index(element)?))
@@ -122,7 +118,6 @@ impl<'j> Restriction<'j> {
 
     /// How the node affinity of a pod differs; `None`: it does not, or not so that the pod waits for a node
     /// that it need not wait for.
-    #[must_use]
     pub(crate) fn differs_from(&self, terms: &[NodeSelectorTerm]) -> Option<String> {
         let bound = bound_to(terms);
         match self {
@@ -143,13 +138,11 @@ impl<'j> Restriction<'j> {
 }
 
 /// Returns true if a search can find out more about a job than the check of its parts.
-#[must_use]
 pub(crate) fn is_searched(job: &StreamsJob) -> bool {
     needs_placement(job) || job.closure.pools.iter().any(|pool| pool.is_labelled())
 }
 
 /// Decides whether a job, whose parts have been checked, can be placed as a whole.
-#[must_use]
 pub(crate) fn judge<'v>(sites: &Sites<'v>, fixed: &Fixed<'_>) -> Judged<'v> {
     let Ok(spec) = &fixed.job.spec else { return Judged::Unknown };
     let frame = Frame::new(spec, sites, fixed);
@@ -211,7 +204,6 @@ fn find_missing_nodes(
 }
 
 /// Returns true if a finding is about nodes that the cluster does not have now.
-#[must_use]
 pub(crate) fn lacks_only_nodes(finding: &Finding) -> bool {
     matches!(finding.reason, Reason::InsufficientNodes | Reason::NoTaggedNode | Reason::UnknownHost)
 }

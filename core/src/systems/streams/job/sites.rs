@@ -57,7 +57,7 @@ impl<'v> State<'v> {
 
 impl<'v> Site<'v> {
     pub(crate) fn new(node: &str, view: &'v View, policy: &Policy) -> Self {
-        let marks = view.node_marks(node);
+        let marks = view.node_marks.get(node);
         let mut selector = policy.host_pools.node_selector.iter();
         Self {
             tags: marks.map_or(&[], |marks| &marks.tags),
@@ -77,25 +77,20 @@ impl<'v> Site<'v> {
     /// Finds out why the controller may not choose it for a pool, whatever other pools and pods do with it.
     pub(crate) fn unfit(&self) -> Option<Obstacle<'static>> {
         let Limits { not_ready, cordoned, tainted, nameless, .. } = self.limits;
-        let unfit = [
-            (not_ready, Obstacle::NotReady),
-            (cordoned, Obstacle::Cordoned),
-            (tainted, Obstacle::Tainted),
-            (nameless, Obstacle::Nameless),
-        ];
-        let first = || unfit.into_iter().find(|(is_so, _)| *is_so).map(|(_, obstacle)| obstacle);
-        self.barred().or_else(first)
+        self.barred()
+            .or(not_ready.then_some(Obstacle::NotReady))
+            .or(cordoned.then_some(Obstacle::Cordoned))
+            .or(tainted.then_some(Obstacle::Tainted))
+            .or(nameless.then_some(Obstacle::Nameless))
     }
 
     /// Finds out why not even a pool that lists it may have it.
     pub(crate) fn barred(&self) -> Option<Obstacle<'static>> {
         let Limits { deleted, control_plane, .. } = self.limits;
-        let barred = [
-            (deleted, Obstacle::Deleted),
-            (control_plane, Obstacle::ControlPlane),
-            (!self.is_selected, Obstacle::NotSelected),
-        ];
-        barred.into_iter().find(|(is_so, _)| *is_so).map(|(_, obstacle)| obstacle)
+        deleted
+            .then_some(Obstacle::Deleted)
+            .or(control_plane.then_some(Obstacle::ControlPlane))
+            .or((!self.is_selected).then_some(Obstacle::NotSelected))
     }
 }
 
@@ -124,7 +119,7 @@ impl<'v> Sites<'v> {
     pub(crate) fn new(view: &'v View, policy: &Policy) -> Self {
         let mut states: BTreeMap<&str, State<'_>> = BTreeMap::new();
         for (name, _) in view.nodes() {
-            let exclusive = view.node_marks(name).and_then(|marks| marks.exclusive.as_deref());
+            let exclusive = view.node_marks.get(name).and_then(|marks| marks.exclusive.as_deref());
             let site = Site::new(name, view, policy);
             states.insert(name, State { site, exclusive, ..State::default() });
         }
@@ -153,7 +148,7 @@ impl<'v> Sites<'v> {
         for state in states.values_mut().filter(|state| !state.marked_for.is_empty()) {
             state.is_full = state.marked_for.len() >= most;
         }
-        for (name, job, node) in view.running_pods() {
+        for (name, job, node) in view.streams_pods.running() {
             if let Some(state) = states.get_mut(node) {
                 state.runs.insert((&*name.namespace, job.unwrap_or_default()));
             }

@@ -1,8 +1,8 @@
 //! The table of node marks: the tags of nodes, the taint of an exclusive pool, and what keeps pods or
 //! pools off a node.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
@@ -23,19 +23,16 @@ pub(crate) const TAG_KEY: &str = "streams.ibm.com/hostpool";
 pub(crate) const TAG_PREFIX: &str = "hostpool.streams.ibm.com/";
 
 /// Formats the only tag of a pool as nodes are indexed by it.
-#[must_use]
 pub(crate) fn only_tag(name: &str) -> Box<str> {
     format!("{TAG_KEY}={name}").into()
 }
 
 /// Formats one of several tags of a pool as nodes are indexed by it.
-#[must_use]
 pub(crate) fn one_of_tags(name: &str) -> Box<str> {
     format!("{TAG_PREFIX}{name}").into()
 }
 
 /// Formats the tags of a pool as nodes are indexed by them.
-#[must_use]
 pub(crate) fn tag_keys(tags: &[impl AsRef<str>]) -> Vec<Box<str>> {
     match tags {
         [name] => vec![only_tag(name.as_ref())],
@@ -54,13 +51,11 @@ pub(crate) fn term_of_tags(tags: &[impl AsRef<str>]) -> NodeTerm {
 }
 
 /// Returns whether a node with the tags `present` has all of the others.
-#[must_use]
 pub(crate) fn has_tags(present: &[Box<str>], tags: &[Box<str>]) -> bool {
     tags.iter().all(|tag| present.contains(tag))
 }
 
 /// Returns the labels of a node with these tags as `kubectl label` takes them, for people.
-#[must_use]
 pub(crate) fn labels_of_tags(tags: &[Box<str>]) -> String {
     let label = |key: Box<str>| if key.contains('=') { key.into() } else { format!("{key}=") };
     tag_keys(tags).into_iter().map(label).collect::<Vec<String>>().join(" and ")
@@ -165,13 +160,11 @@ pub(crate) struct NodeMarks {
 
 impl NodeMarks {
     /// The marks of a node; `None` if it has none.
-    #[must_use]
     pub(crate) fn get(&self, node: &str) -> Option<&Marks> {
         self.nodes.get(node).map(AsRef::as_ref)
     }
 
     /// The hash of the exclusive pool whose taint the node has.
-    #[must_use]
     pub(crate) fn exclusive_pool(&self, node: &str) -> Option<&str> {
         if self.exclusive == 0 {
             return None;
@@ -180,13 +173,11 @@ impl NodeMarks {
     }
 
     /// Returns whether any node lacks the hostname label.
-    #[must_use]
     pub(crate) fn has_nameless(&self) -> bool {
         self.shared.keys().any(|marks| marks.limits.nameless)
     }
 
     /// The label `kubernetes.io/hostname` of a node that exists; `None` if it lacks the label.
-    #[must_use]
     pub(crate) fn hostname<'n>(&'n self, node: &'n str) -> Option<&'n str> {
         let other = self.hostnames.get(node).map(AsRef::as_ref);
         let is_nameless = || self.get(node).is_some_and(|marks| marks.limits.nameless);
@@ -194,17 +185,14 @@ impl NodeMarks {
     }
 
     /// The number of nodes that have all of these tags, of which there must be at least one.
-    #[must_use]
     pub(crate) fn with_tags(&self, tags: &[Box<str>]) -> usize {
         self.tagged(tags).map(|(_, nodes)| nodes).sum()
     }
 
-    /// The hashes of the exclusive pools whose taints the nodes with all of these tags have.
-    pub(crate) fn exclusive_pools_of_tagged(
-        &self,
-        tags: &[Box<str>],
-    ) -> impl Iterator<Item = Option<&str>> {
-        self.tagged(tags).map(|(marks, _)| marks.exclusive.as_deref())
+    /// The hashes of the exclusive pools whose taints the nodes with all of these tags have; `None` stands
+    /// for nodes without such a taint. Empty if no node has the tags, of which there must be at least one.
+    pub(crate) fn exclusive_pools_of_tagged(&self, tags: &[Box<str>]) -> BTreeSet<Option<&str>> {
+        self.tagged(tags).map(|(marks, _)| marks.exclusive.as_deref()).collect()
     }
 
     /// The value of a node's label. `None`: the table does not know the label; `Some(None)`: the node does

@@ -5,7 +5,8 @@ mod listed;
 
 use std::collections::BTreeSet;
 
-use super::super::job::member::Member;
+use super::super::job::place::Member;
+use super::super::job::placement::Found;
 use super::super::owners::Owner;
 use super::super::request::PoolReference;
 use super::super::{Placing, guard, keys};
@@ -34,32 +35,30 @@ impl Placing<'_> {
         index: Option<u32>,
         value: &str,
     ) -> Option<String> {
+        self.check_pool_policy();
+        if let Some(kept) = self.keep_recorded(keys::HOST_POOL, value, Some(&pool.host_pool)) {
+            return kept;
+        }
         // The job describes such a pool completely, so its HostPool is not needed.
         if !pool.is_labelled() {
             return self.resolve_form(value, &pool.host_pool, None, pool.form.as_ref(), index);
         }
         let key = keys::HOST_POOL;
         let name = Name::new(self.pod.namespace, &pool.host_pool);
-        let view = self.view;
-        let found = view.host_pool(&name);
-        let owner = found.and_then(|found| found.job.as_ref());
-        let found = match (found, owner) {
-            (Some(found), Some((_, uid))) if *uid == member.job.identity.uid => found,
+        let job = Name::new(self.pod.namespace, member.name);
+        let found = match Found::new(&job, member.job, pool, self.view) {
+            Found::Own(found) => found,
             // A HostPool of an earlier job of this name will be deleted with that job.
-            (found, owner)
-                if found.is_none() || owner.is_some_and(|(job, _)| **job == *member.name) =>
-            {
+            Found::Nothing | Found::Leaving(_) => {
                 let problem = format!("HostPool {} of the job does not exist yet", name.name);
                 self.outcome.awaited.push(Key::new(HOST_POOL, name));
                 let remedy = "wait for stowplan's controller (`kubectl describe streamsjob` shows what it waits for)";
-                self.report(Reason::UnknownPool, key, problem, remedy);
-                return None;
+                return self.refuse(Reason::UnknownPool, key, problem, remedy);
             }
-            _ => {
+            Found::Foreign => {
                 let problem = format!("HostPool {} is not owned by the job", name.name);
                 let remedy = "delete that HostPool, or rename the pool in a new job";
-                self.report(Reason::PoolReserved, key, problem, remedy);
-                return None;
+                return self.refuse(Reason::PoolReserved, key, problem, remedy);
             }
         };
         self.resolve_form(value, &name.name, Some(found), pool.form.as_ref(), index)
@@ -73,6 +72,10 @@ impl Placing<'_> {
         reference: &PoolReference,
     ) -> Option<String> {
         let key = keys::HOST_POOL;
+        self.check_pool_policy();
+        if let Some(kept) = self.keep_recorded(key, value, Some(&reference.name)) {
+            return kept;
+        }
         let name = Name::new(self.pod.namespace, &reference.name);
         let view = self.view;
         let Some(pool) = view.host_pool(&name) else {
@@ -85,19 +88,14 @@ impl Placing<'_> {
             );
             self.outcome.awaited.push(Key::new(HOST_POOL, name));
             let remedy = "create it first (`kubectl get hostpools` lists the existing ones)";
-            self.report(Reason::UnknownPool, key, problem, remedy);
-            return None;
+            return self.refuse(Reason::UnknownPool, key, problem, remedy);
         };
         if let Some((job, _)) = &pool.job
             && self.pod.label(keys::JOB) != Some(&**job)
         {
-            self.report(
-                Reason::PoolReserved,
-                key,
-                format!("HostPool {} serves StreamsJob {job} only", reference.name),
-                "use another pool, or label the pod with that job",
-            );
-            return None;
+            let problem = format!("HostPool {} serves StreamsJob {job} only", reference.name);
+            let remedy = "use another pool, or label the pod with that job";
+            return self.refuse(Reason::PoolReserved, key, problem, remedy);
         }
         let labelled = pool.is_labelled().then_some(pool);
         self.resolve_form(value, &reference.name, labelled, pool.form.as_ref(), reference.index)
@@ -117,8 +115,7 @@ impl Placing<'_> {
         match (form, index, labelled) {
             (Err(problem), ..) => {
                 let problem = format!("HostPool {name} {problem}");
-                self.report(Reason::InvalidPool, key, problem, ANOTHER_POOL);
-                None
+                self.refuse(Reason::InvalidPool, key, problem, ANOTHER_POOL)
             }
             (Ok(form @ (Form::Sized(..) | Form::Literal(_))), index, Some(pool)) => {
                 self.bind_to_labelled(value, name, pool, form.size().unwrap_or_default(), index);
@@ -132,13 +129,9 @@ impl Placing<'_> {
                 None
             }
             (Ok(Form::Tagged(_) | Form::Any), Some(_), _) => {
-                self.report(
-                    Reason::IndexOutOfRange,
-                    key,
-                    format!("HostPool {name} has no size, so no member has an index"),
-                    "leave the index out, or use a pool that lists its hosts",
-                );
-                None
+                let problem = format!("HostPool {name} has no size, so no member has an index");
+                let remedy = "leave the index out, or use a pool that lists its hosts";
+                self.refuse(Reason::IndexOutOfRange, key, problem, remedy)
             }
             (Ok(Form::Tagged(tags)), None, _) => {
                 self.bind_to_tagged(value, name, tags);
@@ -152,20 +145,19 @@ impl Placing<'_> {
     }
 
     /// Reports a finding if the policy allows no pools in the pod's namespace.
-    pub(super) fn check_pool_policy(&mut self) {
+    fn check_pool_policy(&mut self) {
         let subject = self.subject(keys::HOST_POOL);
-        let allowed = guard::pools(&subject, self.pod.namespace, self.view, self.policy);
-        self.outcome.findings.extend(allowed.err().filter(|finding| {
-            // A pod with several pools gets the finding once.
-            !self.outcome.findings.contains(finding)
-        }));
+        let finding = guard::pools(&subject, self.pod.namespace, self.view, self.policy);
+        // A pod with several pools gets the finding once.
+        let finding = finding.filter(|finding| !self.outcome.findings.contains(finding));
+        self.outcome.findings.extend(finding);
     }
 
     /// Binds the pod to the nodes that have all of these tags.
     fn bind_to_tagged(&mut self, value: &str, pool: &str, tags: &[Box<str>]) {
         let key = keys::HOST_POOL;
         let keys = tag_keys(tags);
-        let pools = self.view.exclusive_pools_of_tagged(&keys);
+        let pools = self.view.node_marks.exclusive_pools_of_tagged(&keys);
         let owners = pools.iter().map(|hash| self.kept_off_by((*hash)?));
         // `None`: there is a node that the pod may have.
         if let Some(owners) = owners.collect::<Option<BTreeSet<_>>>() {
@@ -188,8 +180,7 @@ impl Placing<'_> {
             };
             if !self.may_wait(&problem) {
                 let remedy = format!("label a node with {}", labels_of_tags(tags));
-                self.report(reason, key, problem, &remedy);
-                return;
+                return self.report(reason, key, problem, &remedy);
             }
         }
         self.change(key, value, Change::NodeAffinity(vec![term_of_tags(tags)]));

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::Check;
 use super::joins::find_joins;
+use super::{Check, format_claims};
 use crate::placement::reason::{Reason, quoted};
 use crate::systems::check::words::{counted, some};
 use crate::systems::streams::api::streams_job::Enforcement;
@@ -156,21 +156,12 @@ impl<'c> Check<'c> {
             Form::Literal(hosts) => {
                 these(hosts.iter().filter_map(|host| self.nodes.get(host).copied()?).collect())
             }
-            Form::Tagged(own) | Form::Sized(_, own) => {
-                Some(Allowed { nodes: None, tags: tag_keys(own) })
-            }
-            Form::Any => Some(Allowed { nodes: None, tags: Vec::new() }),
+            form => Some(Allowed { nodes: None, tags: tag_keys(form.tags()) }),
         }
     }
 
     fn report_no_common_host(&mut self, claims: &[&Claim]) {
-        let parts: Vec<String> = claims
-            .iter()
-            .map(|claim| {
-                let location = self.format_location(&claim.location);
-                format!("{} asks for {location}", self.format_operator(claim.by))
-            })
-            .collect();
+        let parts = format_claims(self.spec, claims.iter().copied(), |pool| self.format_pool(pool));
         let all = if parts.len() == 2 { "both" } else { "all of these" };
         let elements: Vec<usize> = claims.iter().map(|claim| claim.by.element).collect();
         let problem = format!(

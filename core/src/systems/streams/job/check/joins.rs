@@ -94,14 +94,12 @@ impl Check<'_> {
         }
         let mut parts: Vec<String> =
             joins.iter().take(MOST_WRITTEN).map(|join| self.format_join(join)).collect();
-        match joins.len() {
-            0 => "they are in one processing element".to_owned(),
-            count if count > MOST_WRITTEN => {
-                parts.push(format!("and so on in {} more steps", count - MOST_WRITTEN));
-                parts.join(", ")
-            }
-            _ => parts.join(", "),
+        match joins.len().checked_sub(MOST_WRITTEN) {
+            _ if joins.is_empty() => return "they are in one processing element".to_owned(),
+            Some(more @ 1..) => parts.push(format!("and so on in {more} more steps")),
+            _ => {}
         }
+        parts.join(", ")
     }
 
     fn format_join(&self, join: &Join<'_>) -> String {

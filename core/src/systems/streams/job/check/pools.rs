@@ -25,7 +25,7 @@ impl<'c> Check<'c> {
         }
         let subject = self.subject.clone();
         let namespace = &*name.namespace;
-        self.findings.extend(guard::pools(&subject, namespace, self.view, policy).err());
+        self.findings.extend(guard::pools(&subject, namespace, self.view, policy));
         let exclusive = closure.pools.iter().filter(|pool| pool.exclusive);
         let wanted = exclusive.filter_map(Pool::size).fold(0, u32::saturating_add);
         let uid = &job.identity.uid;
@@ -33,9 +33,9 @@ impl<'c> Check<'c> {
             let is_own = closure.pools.iter().any(|own| *own.host_pool == *pool);
             !is_own || found.job.as_ref().is_none_or(|(_, owner)| owner != uid)
         };
-        let guarded =
+        let too_many =
             guard::exclusive_hosts(&subject, namespace, wanted, of_others, self.view, policy);
-        self.findings.extend(guarded.err());
+        self.findings.extend(too_many);
         for (index, pool) in closure.pools.iter().enumerate() {
             match &pool.form {
                 Err(problem) => {
@@ -43,9 +43,8 @@ impl<'c> Check<'c> {
                     self.report(Reason::MalformedPool, problem, "mend the pool in spec.pools");
                 }
                 Ok(Form::Literal(hosts)) => self.check_listed(index, hosts),
-                Ok(Form::Tagged(tags)) => self.check_tagged(index, tags, 1),
-                Ok(Form::Sized(size, tags)) => {
-                    self.check_tagged(index, tags, to_usize(*size));
+                Ok(form @ (Form::Tagged(tags) | Form::Sized(_, tags))) => {
+                    self.check_tagged(index, tags, form.size().map_or(1, to_usize));
                 }
                 Ok(Form::Any) => {}
             }

@@ -103,9 +103,7 @@ impl<'f> Fixed<'f> {
         }
         fixed
     }
-}
 
-impl Fixed<'_> {
     /// Returns true if a pool of the job has this hash, or one of an earlier job of this name.
     pub(super) fn is_own(&self, hash: &str) -> bool {
         self.leaving.contains(hash)

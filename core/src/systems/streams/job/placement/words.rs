@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::frame::Frame;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::systems::check::words::{counted, some};
-use crate::systems::streams::job::check::{format_location, format_operator};
+use crate::systems::streams::job::check::format_claims;
 use crate::systems::streams::job::sites::State;
-use crate::systems::streams::kinds::host_pool::Form;
+use crate::systems::streams::kinds::host_pool::{Form, format_tagged};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
-use crate::systems::streams::kinds::streams_job::closure::{Location, Operator};
 use crate::systems::streams::obstacle::{Obstacle, format_nodes};
 use crate::systems::streams::owners::{Owner, find_pool};
 use crate::systems::streams::resolve::find_node;
@@ -112,12 +111,7 @@ impl Frame<'_, '_> {
         let (of, framed) = (&self.closure.pools[pool], &self.problem.pools[number]);
         let name = quoted(&self.spec.pools[pool].name);
         let exclusive = if exclusive { " for itself" } else { "" };
-        let tagged = match &of.form {
-            Ok(Form::Sized(_, tags)) if !tags.is_empty() => {
-                format!(" tagged {}", tags.join(" and "))
-            }
-            _ => String::new(),
-        };
+        let tagged = format_tagged(of.form.as_ref().map(Form::tags).unwrap_or_default());
         let nodes = counted(framed.size, "node");
         if let Ok(Form::Literal(_)) = &of.form {
             let all = if framed.size == 1 { "its listed node" } else { "all of its listed nodes" };
@@ -247,26 +241,13 @@ impl Frame<'_, '_> {
 
     /// Formats the locations that the operators of a unit ask for.
     fn format_claims(&self, unit: usize) -> String {
-        let claims = self.claims[unit].iter();
-        let parts: Vec<String> = claims
-            .map(|claim| {
-                let location = self.format_location(&claim.location);
-                format!("{} asks for {location}", self.format_operator(claim.by))
-            })
-            .collect();
-        parts.join(" and ")
-    }
-
-    fn format_location(&self, location: &Location) -> String {
-        format_location(location, |pool| {
+        let claims = self.claims[unit].iter().copied();
+        let parts = format_claims(self.spec, claims, |pool| {
             let name = quoted(&self.spec.pools[pool].name);
             let exclusive = if self.closure.pools[pool].exclusive { "exclusive " } else { "" };
             format!("{exclusive}pool {name}")
-        })
-    }
-
-    fn format_operator(&self, by: Operator) -> String {
-        format_operator(self.spec, by)
+        });
+        parts.join(" and ")
     }
 
     /// `processing element "a"`, `the group of processing elements "a" and "b"`.

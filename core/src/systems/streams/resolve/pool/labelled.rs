@@ -24,32 +24,23 @@ impl Placing<'_> {
     ) {
         let key = keys::HOST_POOL;
         let Some(hash) = pool.hash.as_deref() else {
-            self.report(
-                Reason::PoolNotReady,
-                key,
-                format!("HostPool {name} has no UID, so it is not created yet"),
-                "create it, or give it as `kubectl get hostpools -o yaml` prints it",
-            );
-            return;
+            let problem = format!("HostPool {name} has no UID, so it is not created yet");
+            let remedy = "create it, or give it as `kubectl get hostpools -o yaml` prints it";
+            return self.report(Reason::PoolNotReady, key, problem, remedy);
         };
         if let Some(index) = index.filter(|index| *index >= size) {
-            self.report(
-                Reason::IndexOutOfRange,
-                key,
-                format!(
-                    "HostPool {name} has no index {index}: it has {}",
-                    format_indices(to_usize(size))
-                ),
-                "use an index of the pool; it starts at 0",
+            let problem = format!(
+                "HostPool {name} has no index {index}: it has {}",
+                format_indices(to_usize(size))
             );
-            return;
+            let remedy = "use an index of the pool; it starts at 0";
+            return self.report(Reason::IndexOutOfRange, key, problem, remedy);
         }
-        if let Some(Obstacle { reason, problem, lacks_nodes }) = find_obstacle(pool) {
+        if let Some((reason, problem, lacks_nodes)) = find_refusal(pool) {
             let problem = format!("HostPool {name} {problem}");
             let remedy = "see its status (`kubectl describe hostpool`)";
             if !(lacks_nodes && self.may_wait(&problem)) {
-                self.report(reason, key, problem, remedy);
-                return;
+                return self.report(reason, key, problem, remedy);
             }
         }
         let hostnames = self.hostnames(pool, index);
@@ -120,29 +111,20 @@ impl Placing<'_> {
     }
 }
 
-/// An obstacle that keeps pods from the members of a pool.
-struct Obstacle {
-    reason: Reason,
-    /// The problem as the end of a sentence about the pool.
-    problem: String,
-    /// True if more nodes would help.
-    lacks_nodes: bool,
-}
-
-/// Finds what keeps pods from the members of a pool. `None`: they can be placed, or will be soon.
-fn find_obstacle(pool: &HostPool) -> Option<Obstacle> {
+/// Finds what keeps pods from the members of a pool: the problem as the end of a sentence about the pool, and
+/// true if more nodes would help. `None`: they can be placed, or will be soon.
+fn find_refusal(pool: &HostPool) -> Option<(Reason, String, bool)> {
     if let Some(refused) = guard::find_current(pool, ACCEPTED) {
         let problem = format!("is not accepted: {}", refused.message);
-        return Some(Obstacle { reason: Reason::InvalidPool, problem, lacks_nodes: false });
+        return Some((Reason::InvalidPool, problem, false));
     }
     // Pods can be placed as long as one member is ready.
     let is_empty = !pool.status.members.iter().any(|member| member.state == MemberState::Ready);
     let unready = guard::find_current(pool, READY).filter(|_| is_empty)?;
+    let problem = format!("has no members: {}", unready.message);
+    let lacks_nodes = unready.reason == PoolReason::InsufficientNodes.as_str();
     // While the controller reserves nodes the pod is admitted; it stays pending until they are
     // ready.
-    (unready.reason != PoolReason::Reserving.as_str()).then(|| Obstacle {
-        reason: Reason::PoolNotReady,
-        problem: format!("has no members: {}", unready.message),
-        lacks_nodes: unready.reason == PoolReason::InsufficientNodes.as_str(),
-    })
+    let is_reserving = unready.reason == PoolReason::Reserving.as_str();
+    (!is_reserving).then_some((Reason::PoolNotReady, problem, lacks_nodes))
 }

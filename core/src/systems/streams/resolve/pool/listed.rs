@@ -26,16 +26,12 @@ impl Placing<'_> {
         let key = keys::HOST_POOL;
         let host = usize::try_from(index).ok().and_then(|index| hosts.get(index));
         let Some(host) = host else {
-            self.report(
-                Reason::IndexOutOfRange,
-                key,
-                format!(
-                    "HostPool {pool} has no index {index}: it has {}",
-                    format_indices(hosts.len())
-                ),
-                "use an index of the pool's list; it starts at 0",
+            let problem = format!(
+                "HostPool {pool} has no index {index}: it has {}",
+                format_indices(hosts.len())
             );
-            return None;
+            let remedy = "use an index of the pool's list; it starts at 0";
+            return self.refuse(Reason::IndexOutOfRange, key, problem, remedy);
         };
         self.bind_to_host(
             key,
@@ -67,8 +63,7 @@ impl Placing<'_> {
                     );
                     let remedy =
                         "create another pool that lists each node once: its hosts are immutable";
-                    self.report(Reason::InvalidPool, key, problem, remedy);
-                    return;
+                    return self.report(Reason::InvalidPool, key, problem, remedy);
                 }
                 Resolved::Node(node) => match self.reserved_by(node) {
                     None => nodes.push(node),
@@ -89,35 +84,28 @@ impl Placing<'_> {
                         format_host(host),
                         nodes.join(", ")
                     );
-                    self.report(Reason::AmbiguousHost, key, problem, NAME_THE_NODE);
-                    return;
+                    return self.report(Reason::AmbiguousHost, key, problem, NAME_THE_NODE);
                 }
             }
         }
         if nodes.is_empty() {
-            let mut problem = match hosts.len() {
-                1 => format!(
-                    "the only host of HostPool {pool} is not an unreserved node of this cluster"
-                ),
-                all => format!(
-                    "none of the {all} hosts of HostPool {pool} is an unreserved node of this cluster"
-                ),
+            let (hosts, is) = match hosts.len() {
+                1 => ("the only host".to_owned(), "is not"),
+                all => (format!("none of the {all} hosts"), "is"),
             };
-            let reason = match owners.is_empty() {
-                true => {
-                    problem += &format!(": no node has the {first_missing}");
-                    Reason::UnknownHost
-                }
-                false => {
-                    let are = if reserved == 1 { "is" } else { "are" };
-                    problem += &format!(": {reserved} {are} exclusive to {}", list(&owners));
-                    Reason::HostReserved
-                }
+            let (reason, why) = if owners.is_empty() {
+                (Reason::UnknownHost, format!("no node has the {first_missing}"))
+            } else {
+                let are = if reserved == 1 { "is" } else { "are" };
+                let why = format!("{reserved} {are} exclusive to {}", list(&owners));
+                (Reason::HostReserved, why)
             };
+            let problem = format!(
+                "{hosts} of HostPool {pool} {is} an unreserved node of this cluster: {why}"
+            );
             let remedy =
                 "create another pool with other hosts (`kubectl get nodes` lists the nodes)";
-            self.report(reason, key, problem, remedy);
-            return;
+            return self.report(reason, key, problem, remedy);
         }
         let against = nodes.iter().map(|node| self.own_choice_against(node));
         if let Some(choice) =
@@ -128,19 +116,13 @@ impl Placing<'_> {
                 nodes.join(", ")
             );
             let remedy = format!("change the pod's {choice}, or name another pool");
-            self.report(Reason::NodeAffinityConflict, key, problem, &remedy);
-            return;
+            return self.report(Reason::NodeAffinityConflict, key, problem, &remedy);
         }
         if let Some(other) = self.pod.node_name.filter(|node| !nodes.contains(node)) {
             let problem =
                 format!("spec.nodeName is {}, which is not in HostPool {pool}", quoted(other));
-            self.report(
-                Reason::NodeNameConflict,
-                key,
-                problem,
-                "remove spec.nodeName, or name a host of the pool",
-            );
-            return;
+            let remedy = "remove spec.nodeName, or name a host of the pool";
+            return self.report(Reason::NodeNameConflict, key, problem, remedy);
         }
         if missing + reserved > 0 {
             let text = format!(
