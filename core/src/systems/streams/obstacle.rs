@@ -1,6 +1,6 @@
 //! The obstacles that keep a pool from having a node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
 use super::owners::Owner;
@@ -96,10 +96,11 @@ pub(crate) fn format_counts(obstacles: &BTreeMap<Obstacle<'_>, usize>) -> String
 }
 
 /// Formats the nodes with each obstacle: `node n1 is cordoned, nodes n2, n3 belong to HostPool p`.
-pub(crate) fn format_nodes(obstacles: &BTreeMap<Obstacle<'_>, Vec<&str>>) -> String {
+pub(crate) fn format_nodes(obstacles: &BTreeMap<Obstacle<'_>, BTreeSet<&str>>) -> String {
     let parts = obstacles.iter().map(|(obstacle, names)| {
+        let names: Vec<&str> = names.iter().copied().collect();
         let owner = obstacle.owner().unwrap_or_default();
-        format!("{} {}", nodes(names), obstacle.format(names.len(), &owner))
+        format!("{} {}", nodes(&names), obstacle.format(names.len(), &owner))
     });
     parts.collect::<Vec<_>>().join(", ")
 }

@@ -171,7 +171,7 @@ impl<'m> Search<'m> {
             return Err(Stop::Failure(None));
         }
         for clique in 0..self.cliques.len() {
-            self.separate(clique)?;
+            self.separate(clique, None)?;
         }
         // These changes stay.
         self.trail.clear();

@@ -2,7 +2,7 @@
 
 mod units;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::MissingNode;
 use super::fixed::{Fixed, host_of, named_hosts};
@@ -34,10 +34,8 @@ pub(crate) struct Frame<'f, 'v> {
     pub(super) sites: &'f Sites<'v>,
     pub(super) fixed: &'f Fixed<'f>,
     classes: Vec<Framed<'f, 'v>>,
-    /// The classes of one node, by its name.
-    singles: HashMap<&'v str, usize>,
-    /// The nodes that the job refers to.
-    explicit: BTreeSet<&'v str>,
+    /// The class of each node that the job refers to. Nodes that it refers to by themselves are classes of one.
+    class_of: BTreeMap<&'v str, usize>,
 }
 
 /// The nodes of a class, as the frame knows them.
@@ -78,8 +76,7 @@ impl<'f, 'v> Frame<'f, 'v> {
             sites,
             fixed,
             classes: Vec::new(),
-            singles: HashMap::new(),
-            explicit: BTreeSet::new(),
+            class_of: BTreeMap::new(),
         };
         frame.list_classes();
         frame.problem.open = frame.classes_where(|state| frame.is_open(state));
@@ -94,7 +91,7 @@ impl<'f, 'v> Frame<'f, 'v> {
             Nodes::These(nodes) => nodes.get(place.number).copied(),
             Nodes::RestOf(group) => {
                 let nodes = self.sites.groups[*group].nodes.iter().copied();
-                nodes.filter(|node| !self.explicit.contains(node)).nth(place.number)
+                nodes.filter(|node| !self.class_of.contains_key(node)).nth(place.number)
             }
         }
     }
@@ -131,8 +128,8 @@ impl<'f, 'v> Frame<'f, 'v> {
         missing.into_values().collect()
     }
 
-    /// The nodes that the job refers to by themselves.
-    fn find_singles(&self) -> BTreeSet<&'v str> {
+    /// The nodes that the job refers to by themselves, each with its group.
+    fn find_singles(&self) -> BTreeMap<&'v str, usize> {
         let fixed = self.fixed;
         let mut nodes: BTreeSet<&str> = BTreeSet::new();
         nodes.extend(fixed.running.values().chain(fixed.reserved.values()).chain(&fixed.strangers));
@@ -140,7 +137,7 @@ impl<'f, 'v> Frame<'f, 'v> {
         nodes.extend(named_hosts(self.closure).filter_map(|host| self.find_node(host)));
         let pools = 0..self.closure.pools.len();
         nodes.extend(pools.flat_map(|pool| self.find_members(pool).into_values()));
-        nodes.into_iter().filter_map(|node| Some(self.sites.find(node)?.0)).collect()
+        nodes.into_iter().filter_map(|node| self.sites.find(node)).collect()
     }
 
     fn find_node(&self, host: &'f Host) -> Option<&'f str> {
@@ -156,16 +153,14 @@ impl<'f, 'v> Frame<'f, 'v> {
         found.status.nodes().filter(is_there).collect()
     }
 
-    /// The pools without marks that list a node, by the node.
-    fn find_listed(&self) -> BTreeMap<&'v str, BTreeSet<usize>> {
-        let mut listed: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    /// The pools without marks that list a node, by the node and its group.
+    fn find_listed(&self) -> BTreeMap<(&'v str, usize), BTreeSet<usize>> {
+        let mut listed: BTreeMap<(&str, usize), BTreeSet<usize>> = BTreeMap::new();
         for (number, pool) in self.closure.pools.iter().enumerate() {
             let Ok(Form::Literal(hosts)) = &pool.form else { continue };
             let nodes = hosts.iter().filter_map(|host| self.find_node(host));
-            for node in nodes.filter(|_| !pool.exclusive) {
-                if let Some((node, _)) = self.sites.find(node) {
-                    listed.entry(node).or_default().insert(number);
-                }
+            for site in nodes.filter(|_| !pool.exclusive).filter_map(|node| self.sites.find(node)) {
+                listed.entry(site).or_default().insert(number);
             }
         }
         listed
@@ -173,29 +168,24 @@ impl<'f, 'v> Frame<'f, 'v> {
 
     fn list_classes(&mut self) {
         let sites = self.sites;
-        let singles = self.find_singles();
         let mut listed = self.find_listed();
-        for node in &singles {
-            let Some((_, group)) = sites.find(node) else { continue };
-            self.singles.insert(node, self.classes.len());
-            let state = &sites.groups[group].state;
-            let pools = listed.remove(node).unwrap_or_default();
-            self.add_class(state, pools, 1, Nodes::These(vec![node]));
+        for (node, group) in self.find_singles() {
+            self.class_of.insert(node, self.classes.len());
+            let pools = listed.remove(&(node, group)).unwrap_or_default();
+            self.add_class(&sites.groups[group].state, pools, 1, Nodes::These(vec![node]));
         }
-        self.explicit = singles;
-        self.explicit.extend(listed.keys());
         let mut equal: BTreeMap<(usize, BTreeSet<usize>), Vec<&'v str>> = BTreeMap::new();
-        for (node, pools) in listed {
-            let Some((_, group)) = sites.find(node) else { continue };
+        for ((node, group), pools) in listed {
             equal.entry((group, pools)).or_default().push(node);
         }
         for ((group, pools), nodes) in equal {
+            self.class_of.extend(nodes.iter().map(|node| (*node, self.classes.len())));
             let state = &sites.groups[group].state;
             self.add_class(state, pools, nodes.len(), Nodes::These(nodes));
         }
         let mut explicit = vec![0; sites.groups.len()];
-        for node in &self.explicit {
-            sites.find(node).into_iter().for_each(|(_, group)| explicit[group] += 1);
+        for (_, group) in self.class_of.keys().filter_map(|node| sites.find(node)) {
+            explicit[group] += 1;
         }
         for (group, of) in sites.groups.iter().enumerate() {
             let count = of.nodes.len() - explicit[group];
@@ -260,7 +250,7 @@ impl<'f, 'v> Frame<'f, 'v> {
         };
         let members = self.find_members(number).into_iter();
         let mut members: BTreeMap<u32, usize> =
-            members.filter_map(|(index, node)| Some((index, *self.singles.get(node)?))).collect();
+            members.filter_map(|(index, node)| Some((index, *self.class_of.get(node)?))).collect();
         let tags = match &pool.form {
             Ok(Form::Sized(_, tags)) => Some(tag_keys(tags)),
             _ => None,
@@ -270,7 +260,7 @@ impl<'f, 'v> Frame<'f, 'v> {
         });
         if let Ok(Form::Literal(hosts)) = &pool.form {
             for (index, host) in (0..).zip(hosts) {
-                let class = self.find_node(host).and_then(|node| self.singles.get(node));
+                let class = self.find_node(host).and_then(|node| self.class_of.get(node));
                 let is_free = |class: &&usize| self.classes[**class].state.is_some_and(is_free);
                 if let Some(class) = class.filter(is_free) {
                     members.entry(index).or_insert(*class);
@@ -284,7 +274,7 @@ impl<'f, 'v> Frame<'f, 'v> {
                 _ => None,
             });
             let mut nodes = unit.elements.iter().filter_map(|of| self.fixed.running.get(of));
-            let class = nodes.next().and_then(|node| self.singles.get(*node));
+            let class = nodes.next().and_then(|node| self.class_of.get(*node));
             if let (Some(index), Some(class)) = (index, class)
                 && eligible[*class]
                 && !members.values().any(|of| of == class)
@@ -301,7 +291,7 @@ impl<'f, 'v> Frame<'f, 'v> {
         let host = host_of(self.closure, location);
         if let Some(node) = host.and_then(|host| self.find_node(host)) {
             let mut classes = Classes::with_capacity(self.classes.len());
-            let single = self.singles.get(node).copied();
+            let single = self.class_of.get(node).copied();
             let may = |class: &usize| {
                 self.classes[*class].state.is_some_and(|state| self.is_reachable(state))
             };

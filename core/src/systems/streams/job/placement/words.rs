@@ -76,11 +76,10 @@ impl Frame<'_, '_> {
             true => open,
             false => format!("{open}; {}", format_nodes(&closed)),
         };
-        let what = match parts.as_slice() {
-            [] => "no element of it finds a node".to_owned(),
-            [one] => one.clone(),
-            _ => parts.join("; "),
-        };
+        if parts.is_empty() {
+            parts.push("no element of it finds a node".to_owned());
+        }
+        let what = parts.join("; ");
         let certainty = match found.is_irreducible {
             true => "these cannot hold together",
             false => "not all of these can hold together",
@@ -140,8 +139,8 @@ impl Frame<'_, '_> {
     }
 
     /// Finds the nodes that take no pods, and could be opened.
-    fn find_closed(&self) -> BTreeMap<Obstacle<'_>, Vec<&str>> {
-        let mut closed: BTreeMap<Obstacle<'_>, Vec<&str>> = BTreeMap::new();
+    fn find_closed(&self) -> BTreeMap<Obstacle<'_>, BTreeSet<&str>> {
+        let mut closed: BTreeMap<Obstacle<'_>, BTreeSet<&str>> = BTreeMap::new();
         let groups = self.sites.groups.iter().filter(|group| !group.state.site.is_open());
         for group in groups {
             if let Some(obstacle @ (Obstacle::NotReady | Obstacle::Cordoned)) =
@@ -150,7 +149,6 @@ impl Frame<'_, '_> {
                 closed.entry(obstacle).or_default().extend(&group.nodes);
             }
         }
-        closed.values_mut().for_each(|nodes| nodes.sort_unstable());
         closed
     }
 
@@ -165,40 +163,38 @@ impl Frame<'_, '_> {
     }
 
     /// Finds the nodes that a pool asks for by its tags or lists and cannot have, by their obstacles.
-    fn find_ineligible(&self, number: usize) -> BTreeMap<Obstacle<'_>, Vec<&str>> {
+    fn find_ineligible(&self, number: usize) -> BTreeMap<Obstacle<'_>, BTreeSet<&str>> {
         let pool = self.pools[number];
         let of = &self.closure.pools[pool];
         let (view, sites) = (self.fixed.view, self.sites);
         let owner = |hash: &str| Owner::new(find_pool(hash, view), &self.fixed.name.namespace);
         let of_state = |state: &State<'_>| self.fixed.find_obstacle(pool, sites, state, &owner);
-        let mut obstacles: BTreeMap<Obstacle<'_>, Vec<&str>> = BTreeMap::new();
+        let mut obstacles: BTreeMap<Obstacle<'_>, BTreeSet<&str>> = BTreeMap::new();
         match &of.form {
             Ok(Form::Sized(_, tags)) => {
                 let tags = tag_keys(tags);
-                for group in
-                    sites.groups.iter().filter(|group| has_tags(group.state.site.tags, &tags))
-                {
-                    let obstacle = of_state(&group.state);
-                    obstacle
-                        .into_iter()
-                        .for_each(|of| obstacles.entry(of).or_default().extend(&group.nodes));
+                for group in &sites.groups {
+                    if has_tags(group.state.site.tags, &tags)
+                        && let Some(obstacle) = of_state(&group.state)
+                    {
+                        obstacles.entry(obstacle).or_default().extend(&group.nodes);
+                    }
                 }
             }
             Ok(Form::Literal(hosts)) => {
-                for host in hosts {
-                    let Some(node) = find_node(view, host) else { continue };
-                    let obstacle = sites.state(node).and_then(of_state);
-                    obstacle.into_iter().for_each(|of| obstacles.entry(of).or_default().push(node));
+                for node in hosts.iter().filter_map(|host| find_node(view, host)) {
+                    if let Some(obstacle) = sites.state(node).and_then(of_state) {
+                        obstacles.entry(obstacle).or_default().insert(node);
+                    }
                 }
             }
             _ => {}
         }
         let members: BTreeSet<&str> = self.member_nodes(number).into_iter().collect();
-        obstacles.values_mut().for_each(|nodes| {
+        obstacles.retain(|_, nodes| {
             nodes.retain(|node| !members.contains(node));
-            nodes.sort_unstable();
+            !nodes.is_empty()
         });
-        obstacles.retain(|_, nodes| !nodes.is_empty());
         obstacles
     }
 

@@ -10,10 +10,7 @@ impl Search<'_> {
         self.put(unit, spot)?;
         let model = self.model;
         for clique in &model.cliques_of[unit] {
-            self.separate(*clique).map_err(|stop| match stop {
-                Stop::Failure(_) => Stop::Failure(Some(unit)),
-                Stop::Exhausted => Stop::Exhausted,
-            })?;
+            self.separate(*clique, Some(unit))?;
         }
         Ok(())
     }
@@ -140,13 +137,14 @@ impl Search<'_> {
         !of.required || self.chosen[pool].count_ones(..) + self.available[pool] >= of.size
     }
 
-    /// Fails unless the units of a clique that are not placed can all be on different spots.
-    pub(super) fn separate(&mut self, clique: usize) -> Result<(), Stop> {
+    /// Fails unless the units of a clique that are not placed can all be on different spots. `last` is the unit
+    /// that was placed last.
+    pub(super) fn separate(&mut self, clique: usize, last: Option<usize>) -> Result<(), Stop> {
         let units = self.cliques[clique].iter().filter(|unit| self.placed[**unit].is_none());
         let domains: Vec<&Spots> = units.map(|unit| &self.domains[*unit]).collect();
         match has_all_different(&domains, self.model.spots.len(), self.budget)? {
             true => Ok(()),
-            false => Err(Stop::Failure(None)),
+            false => Err(Stop::Failure(last)),
         }
     }
 

@@ -21,16 +21,13 @@ pub(super) fn add_all(frame: &mut Frame<'_, '_>) {
             units.add(&unit.elements, claims, Some(unit));
         } else {
             for element in &unit.elements {
-                units.add(
-                    &[*element],
-                    unit.claims_of(*element, Enforcement::Preferred).collect(),
-                    None,
-                );
+                let claims = unit.claims_of(*element, Enforcement::Preferred).collect();
+                units.add(&[*element], claims, None);
             }
         }
     }
     for node in units.frame.fixed.strangers.iter().filter(|_| is_required) {
-        if let Some(class) = units.frame.singles.get(*node).copied() {
+        if let Some(class) = units.frame.class_of.get(*node).copied() {
             units.push(Unit { at: Some(class), ..Unit::default() }, &[], Vec::new());
         }
     }
@@ -82,7 +79,7 @@ impl<'f> Units<'_, 'f, '_> {
         }
         let frame = &*self.frame;
         let fixed = frame.fixed;
-        let class = |node: &&str| frame.singles.get(*node).copied();
+        let class = |node: &&str| frame.class_of.get(*node).copied();
         let of_elements = |nodes: &BTreeMap<usize, &'f str>| {
             elements.iter().find_map(|element| nodes.get(element).and_then(class))
         };
