@@ -47,8 +47,7 @@ fn check_pool(pool: &Name) -> String {
 /// of others off it.
 pub(super) fn check_node(context: &Context<'_>, node: &str) -> NodeReport {
     let view = &context.cluster.view;
-    let mut pools: Vec<_> = view.host_pools().collect();
-    pools.sort_unstable_by_key(|(name, _)| *name);
+    let pools: BTreeMap<_, _> = view.host_pools().collect();
     let mut report = NodeReport::default();
     for (key, pool) in pools {
         let Name { namespace, name } = key;

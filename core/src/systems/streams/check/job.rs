@@ -12,6 +12,7 @@ use crate::placement::reason::Reason;
 use crate::systems::check::words::counted;
 use crate::systems::check::{Context, Diagnosis};
 use crate::systems::streams::keys::{JOB, PROCESSING_ELEMENT};
+use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::resources::STREAMS_JOB;
 use crate::view::Name;
@@ -39,10 +40,9 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     if job.is_none() && pods.is_empty() {
         return None;
     }
-    let labelled = Name::new(namespace, &format!("{JOB}={name}"));
     let mut diagnosis = match job {
         Some(_) => Diagnosis::new(STREAMS_JOB.kind, key),
-        None => Diagnosis::new(LABELLED, &labelled),
+        None => Diagnosis::new(LABELLED, &Name::new(namespace, &format!("{JOB}={name}"))),
     };
     match job {
         None => diagnosis.asked.push(format!(
@@ -51,11 +51,9 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
         )),
         Some(job) => {
             if let Ok(spec) = &job.spec {
-                diagnosis.asked.push(format!(
-                    "{} and {}",
-                    counted(spec.processing_elements.len(), "processing element"),
-                    counted(spec.pools.len(), "pool")
-                ));
+                let elements = counted(spec.processing_elements.len(), "processing element");
+                let pools = counted(spec.pools.len(), "pool");
+                diagnosis.asked.push(format!("{elements} and {pools}"));
             }
             let remedy = |reason: &str| job_remedy(reason, find_waiting_pool(context, key, job));
             let generation = job.identity.generation;
@@ -73,21 +71,15 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
                 let elements = node.processing_elements.join(", ");
                 diagnosis.decided.push(format!("node {} reserved for {elements}", node.name));
             }
+            diagnosis.parts.extend(diagnose_scaling(context, namespace, &job.identity.uid));
         }
     }
-    let mut pools: Vec<&Name> = cluster
-        .view
-        .host_pools()
-        .filter(|(pool, known)| {
-            pool.namespace == *namespace
-                && known.job.as_ref().is_some_and(|(owner, _)| **owner == **name)
-        })
-        .map(|(pool, _)| pool)
-        .collect();
-    pools.sort();
-    if let Some(job) = job {
-        diagnosis.parts.extend(diagnose_scaling(context, namespace, &job.identity.uid));
-    }
+    let is_own = |(pool, known): &(&Name, &HostPool)| {
+        let owner = known.job.as_ref().map(|(owner, _)| &**owner);
+        pool.namespace == *namespace && owner == Some(&**name)
+    };
+    let pools = cluster.view.host_pools().filter(is_own);
+    let pools: BTreeSet<&Name> = pools.map(|(pool, _)| pool).collect();
     diagnosis.parts.extend(pools.into_iter().filter_map(|pool| pool::diagnose(context, pool)));
     diagnosis.parts.extend(pods.into_iter().filter_map(|pod| {
         let name = Name::new(namespace, pod.metadata.name.as_deref()?);

@@ -33,22 +33,17 @@ pub(in crate::systems::streams) fn check(
     }
     report.bound_to = find_location(pod);
     report_schedulers(&mut report.unfinished, pod, name, cluster);
-    let read = PodDetails::read(pod);
-    for (hash, index) in read.iter().flat_map(|read| &read.pools) {
-        report_pool_of(&mut report.pending, cluster, hash, *index);
+    if let Some(read) = PodDetails::read(pod) {
+        for (hash, index) in &read.pools {
+            report_pool_of(&mut report.pending, cluster, hash, *index);
+        }
+        report_reserved(&mut report.pending, cluster, name, &read);
     }
-    report_reserved(&mut report.pending, cluster, name, read.as_ref());
     report
 }
 
 /// Reports that the job of a pod has reserved other nodes since it was created.
-fn report_reserved(
-    diagnosis: &mut Diagnosis,
-    cluster: &Cluster,
-    name: &Name,
-    read: Option<&PodDetails>,
-) {
-    let Some(read) = read else { return };
+fn report_reserved(diagnosis: &mut Diagnosis, cluster: &Cluster, name: &Name, read: &PodDetails) {
     let job = read.job.as_deref().map(|job| Name::new(&name.namespace, job));
     let Some(job) = job.and_then(|job| cluster.view.streams_job(&job)) else { return };
     let Some(pending) = read.pending.as_deref().filter(|of| of.gate.is_none()) else { return };
@@ -91,7 +86,7 @@ fn report_schedulers(diagnosis: &mut Diagnosis, pod: &Pod, name: &Name, cluster:
         });
         let schedulers: BTreeSet<&str> = mates.chain([pod]).map(scheduler_name).collect();
         if schedulers.len() > 1 {
-            let names: Vec<String> = schedulers.into_iter().map(str::to_owned).collect();
+            let names = Vec::from_iter(schedulers);
             diagnosis.report(
                 format!("pods of its colocation group name different schedulers: {}", some(&names)),
                 "give all pods of the group one spec.schedulerName: they do not see each other's",
@@ -103,11 +98,9 @@ fn report_schedulers(diagnosis: &mut Diagnosis, pod: &Pod, name: &Name, cluster:
 /// Reports why the members of the pool that a pod asks for are not usable.
 fn report_pool_of(diagnosis: &mut Diagnosis, cluster: &Cluster, hash: &str, index: Option<u32>) {
     let Some((owner, pool)) = pool_of_hash(hash, &cluster.view) else {
-        diagnosis.report(
-            format!("it asks for the members of pool {hash}, which does not exist"),
-            "create the pod again: a HostPool that is created again is another one",
-        );
-        return;
+        let what = format!("it asks for the members of pool {hash}, which does not exist");
+        let remedy = "create the pod again: a HostPool that is created again is another one";
+        return diagnosis.report(what, remedy);
     };
     let name = &owner.name;
     let wanted = |member: &&Member| index.is_none_or(|index| member.index == index);

@@ -1,6 +1,6 @@
 //! Diagnoses why a HostPool is not ready.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::conditions::{pool_remedy, report_conditions};
 use super::diagnose_scaling;
@@ -81,9 +81,7 @@ fn report_owners(diagnosis: &mut Diagnosis, cluster: &Cluster, name: &Name, pool
             && !of.identity.deleting
             && !is_refused(of)
     });
-    let mut others: Vec<_> = others.collect();
-    others.sort_unstable_by_key(|(other, _)| *other);
-    for (other, of) in others {
+    for (other, of) in others.collect::<BTreeMap<_, _>>() {
         let unmarked = unmarked_hosts(of, view);
         let marked = of.status.nodes().map(|(_, node)| node).filter(|_| of.is_labelled());
         let hosts: BTreeSet<&str> = unmarked.into_iter().chain(marked).collect();
