@@ -40,7 +40,7 @@ use super::check::words::check_command;
 use super::{Diagnostics, Gate, Outcome, Prefix, Reconciler, System, Traces};
 use crate::placement::intent::{Change, Intent};
 use crate::placement::pod::Pod;
-use crate::placement::reason::{Finding, Reason, Warning, escape, quoted, shorten};
+use crate::placement::reason::{Finding, Reason, Warning, escape, shorten};
 use crate::placement::record;
 use crate::systems::View;
 use crate::systems::policy::Policy;
@@ -49,7 +49,6 @@ use crate::view::resource::{NAMESPACE, NODE, POD, STATEFUL_SET};
 
 use request::{Request, Source};
 use resources::{HOST_POOL, STREAMS_JOB};
-use token::Token;
 
 /// The system.
 pub(crate) const SYSTEM: System = System {
@@ -214,9 +213,4 @@ fn format_cause(key: &str, value: &str) -> String {
         return [name, "=", value].concat();
     }
     format!("{name}={}", escape(&shorten(value, 80)))
-}
-
-/// A token, quoted for findings.
-fn format_token(token: &Token) -> String {
-    quoted(token.as_str())
 }

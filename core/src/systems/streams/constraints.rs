@@ -36,11 +36,8 @@ impl Placing<'_> {
 
         let job = own_job.filter(|_| !self.is_compatible());
         if own_job.is_none() && !self.is_compatible() {
-            self.warn_about_labels(
-                key,
-                &format!("no label {}", keys::JOB),
-                "it shares a node with all pods of the namespace that have the token",
-            );
+            let effect = "it shares a node with all pods of the namespace that have the token";
+            self.warn_about_labels(key, &format!("no label {}", keys::JOB), effect);
         }
         let selector = Selector::Expressions {
             identity: vec![identity],
@@ -49,11 +46,8 @@ impl Placing<'_> {
         };
         let term = PodTerm { enforcement: request.enforcement, selector };
         self.change(key, token.as_str(), Change::PodAffinity(term));
-        self.record(
-            key,
-            token.as_str(),
-            by_enforcement(request.enforcement, "one node for all", "near the others"),
-        );
+        let decision = by_enforcement(request.enforcement, "one node for all", "near the others");
+        self.record(key, token.as_str(), decision);
         self.warn_about_node_name(key);
     }
 
@@ -95,11 +89,8 @@ impl Placing<'_> {
             if !self.is_compatible() {
                 self.require_hostname_label(key, token.as_str(), enforcement);
             }
-            self.record(
-                key,
-                token.as_str(),
-                by_enforcement(enforcement, "a node each", "rather a node each"),
-            );
+            let decision = by_enforcement(enforcement, "a node each", "rather a node each");
+            self.record(key, token.as_str(), decision);
         }
         if tokens.is_empty() {
             return;

@@ -98,11 +98,8 @@ fn binds<'i>(intent: &'i Intent, all: &[Intent]) -> Option<(&'i Intent, &'i str,
                 _ => false,
             }
     };
-    (is_shared_by_node_mates(key) && all.iter().any(is_required)).then_some((
-        intent,
-        key.as_str(),
-        value.as_str(),
-    ))
+    let is_bound = is_shared_by_node_mates(key) && all.iter().any(is_required);
+    is_bound.then_some((intent, key.as_str(), value.as_str()))
 }
 
 /// Returns true if a selector of stowplan matches a pod with these labels.

@@ -13,7 +13,7 @@ use crate::systems::check::words::{nodes, some};
 use crate::view::Name;
 use host_pool::HostPool;
 use node_marks::{has_tags, one_of_tags, only_tag};
-use scaling::{ScalingPod, ScalingSet};
+use scaling::ScalingSet;
 use streams_job::StreamsJob;
 use streams_pod::PodDetails;
 
@@ -79,12 +79,6 @@ impl View {
     /// The StatefulSets of scaling pods. Only in the controller's View.
     pub(super) fn scaling_sets(&self) -> impl Iterator<Item = (&Name, &ScalingSet)> {
         self.scaling_sets.iter()
-    }
-
-    /// The pods of such a StatefulSet, sorted by name.
-    pub(super) fn scaling_pods(&self, set: &Name) -> impl Iterator<Item = (&Name, &ScalingPod)> {
-        let names = self.scaling_pods.index().get(set);
-        names.filter_map(|name| self.scaling_pods.get_key_value(name))
     }
 
     /// The number of nodes that have all of these tags (see [`node_marks::tag_keys`]). Without tags, the

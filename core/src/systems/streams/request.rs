@@ -1,6 +1,5 @@
 //! Parses the annotations of a Streams pod into a typed request, and reports every invalid one.
 
-use super::format_token;
 use super::keys;
 use super::token::{TOKEN, Token};
 use crate::names::is_dns_subdomain;
@@ -177,17 +176,16 @@ fn parse_tokens(key: &'static str, value: &str) -> Result<Vec<Token>, Finding> {
 fn parse_colocation(value: &str, source: Source) -> Result<Vec<Token>, Finding> {
     let tokens = parse_tokens(keys::HOST_COLOCATION, value)?;
     match tokens.as_slice() {
-        [first, second, ..] if source == Source::Annotations => Err(Finding::new(
-            Reason::SeveralTokens,
-            keys::HOST_COLOCATION,
-            format!(
+        [first, second, ..] if source == Source::Annotations => {
+            let problem = format!(
                 "{} tokens, {} and {} among them: the scheduler would ask one pod to match them all",
                 tokens.len(),
-                format_token(first),
-                format_token(second)
-            ),
-            "give all pods that belong together one common token, or describe the job in a StreamsJob",
-        )),
+                quoted(first.as_str()),
+                quoted(second.as_str())
+            );
+            let remedy = "give all pods that belong together one common token, or describe the job in a StreamsJob";
+            Err(Finding::new(Reason::SeveralTokens, keys::HOST_COLOCATION, problem, remedy))
+        }
         _ => Ok(tokens),
     }
 }
@@ -213,12 +211,11 @@ fn parse_enforcement(value: &str) -> Result<Enforcement, Finding> {
     match value {
         "required" => Ok(Enforcement::Required),
         "preferred" => Ok(Enforcement::Preferred),
-        _ => Err(Finding::new(
-            Reason::InvalidEnforcement,
-            keys::HOST_ENFORCEMENT,
-            format!("{} is not known", quoted(value)),
-            "write required or preferred",
-        )),
+        _ => {
+            let problem = format!("{} is not known", quoted(value));
+            let remedy = "write required or preferred";
+            Err(Finding::new(Reason::InvalidEnforcement, keys::HOST_ENFORCEMENT, problem, remedy))
+        }
     }
 }
 

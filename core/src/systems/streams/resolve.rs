@@ -324,10 +324,8 @@ impl Placing<'_> {
             _ => {}
         }
         if by_name {
-            self.warn(
-                key,
-                "compat upstream: nodeName bypasses the scheduler, taints and delayed volume binding",
-            );
+            let text = "compat upstream: nodeName bypasses the scheduler, taints and delayed volume binding";
+            self.warn(key, text);
             self.change(key, value, Change::SetNodeName(node.to_owned()));
         } else {
             self.change(key, value, Change::NodeAffinity(vec![on_node(node)]));
@@ -353,11 +351,8 @@ pub(crate) fn format_host(host: &Host) -> String {
 
 /// Formats the problem that two listed hosts are one node, as the end of a sentence that begins with the pool.
 pub(crate) fn format_twice(node: &str, one: &Host, other: &Host) -> String {
-    format!(
-        "has node {node} twice: once as the {}, once as the {}",
-        format_host(one),
-        format_host(other)
-    )
+    let (one, other) = (format_host(one), format_host(other));
+    format!("has node {node} twice: once as the {one}, once as the {other}")
 }
 
 /// Returns true if every term of the pod's required node affinity requires this node.

@@ -119,6 +119,11 @@ impl<'c> Check<'c> {
         self.findings.push(Finding::new(reason, self.subject.as_str(), problem, remedy));
     }
 
+    /// Reports a finding about an operator; `problem` is the end of a sentence that begins with it.
+    fn report_operator(&mut self, by: Operator, reason: Reason, problem: &str, remedy: &str) {
+        self.report(reason, format!("{} {problem}", self.format_operator(by)), remedy);
+    }
+
     fn format_operator(&self, by: Operator) -> String {
         format_operator(self.spec, by)
     }
@@ -210,12 +215,11 @@ impl<'c> Check<'c> {
                 ("hostExlocation", &operator.host_exlocation),
             ] {
                 if tokens.len() > MAX_TOKENS {
+                    let count = tokens.len();
                     let problem = format!(
-                        "{} has {} tokens in {kind}, and at most {MAX_TOKENS} are allowed",
-                        self.format_operator(by),
-                        tokens.len()
+                        "has {count} tokens in {kind}, and at most {MAX_TOKENS} are allowed"
                     );
-                    self.report(Reason::MalformedJob, problem, "use fewer tokens");
+                    self.report_operator(by, Reason::MalformedJob, &problem, "use fewer tokens");
                 }
                 for token in tokens {
                     if let Err(invalid) = Token::parse(TOKEN, token) {
@@ -231,24 +235,17 @@ impl<'c> Check<'c> {
     fn check_host(&mut self, by: Operator, host: &JobHost) {
         let kinds = [&host.name, &host.address, &host.pool].into_iter().flatten().count();
         if kinds != 1 || (host.index.is_some() && host.pool.is_none()) {
-            let problem = format!(
-                "{} has a host with {kinds} of name, address and pool, or an index",
-                self.format_operator(by)
-            );
+            let problem = format!("has a host with {kinds} of name, address and pool, or an index");
             let remedy = "give exactly one of name, address and pool; only a pool has an index";
-            return self.report(Reason::InvalidHost, problem, remedy);
+            return self.report_operator(by, Reason::InvalidHost, &problem, remedy);
         }
         if let Some(name) = &host.pool {
             let Some(pool) = self.spec.pools.iter().position(|pool| pool.name == *name) else {
                 let pools = self.spec.pools.iter().map(|pool| pool.name.as_str());
-                let problem = format!(
-                    "{} asks for pool {}, which the job does not have{}",
-                    self.format_operator(by),
-                    quoted(name),
-                    policy::meant(name, pools)
-                );
+                let (name, near) = (quoted(name), policy::meant(name, pools));
+                let problem = format!("asks for pool {name}, which the job does not have{near}");
                 let remedy = "add the pool to spec.pools, or name one of its pools";
-                return self.report(Reason::UndefinedPool, problem, remedy);
+                return self.report_operator(by, Reason::UndefinedPool, &problem, remedy);
             };
             return self.check_index(by, pool, host.index);
         }
@@ -258,13 +255,9 @@ impl<'c> Check<'c> {
             parsed => parsed.map(|_| ()),
         };
         if let Err(problem) = parsed {
-            let problem = format!(
-                "{} asks for host {}, which {problem}",
-                self.format_operator(by),
-                quoted(text)
-            );
+            let problem = format!("asks for host {}, which {problem}", quoted(text));
             let remedy = "give the name of one node, or one of its IP addresses";
-            self.report(Reason::InvalidHost, problem, remedy);
+            self.report_operator(by, Reason::InvalidHost, &problem, remedy);
         }
     }
 
@@ -278,11 +271,8 @@ impl<'c> Check<'c> {
             (true, Some(size)) => format!("it has {}", format_indices(to_usize(size))),
             (true, None) => "it has no size, so no host of it has an index".to_owned(),
         };
-        let problem = format!(
-            "{} asks for host {index} of {}: {problem}",
-            self.format_operator(by),
-            self.format_pool(pool)
-        );
-        self.report(Reason::IndexOutOfRange, problem, "use an index of the pool; it starts at 0");
+        let problem = format!("asks for host {index} of {}: {problem}", self.format_pool(pool));
+        let remedy = "use an index of the pool; it starts at 0";
+        self.report_operator(by, Reason::IndexOutOfRange, &problem, remedy);
     }
 }

@@ -97,20 +97,17 @@ impl<'j> JobReconciler<'j> {
         let mut waits = Vec::new();
         let mut taken = Vec::new();
         for (written, pool) in self.spec.pools.iter().zip(&self.job.closure.pools) {
+            let wait = |state| format!("{}: HostPool {} {state}", written.name, pool.host_pool);
             match self.find_pool(pool) {
                 Found::Foreign => taken.push(&*pool.host_pool),
                 Found::Nothing if accepted => {
                     plan.actions.push(self.create_pool(written, pool));
-                    waits.push(format!(
-                        "{}: HostPool {} is being created",
-                        written.name, pool.host_pool
-                    ));
+                    waits.push(wait("is being created"));
                 }
                 Found::Nothing => {}
                 Found::Own(HostPool { identity: Identity { deleting: true, .. }, .. })
                 | Found::Leaving(_) => {
-                    let problem = "still belongs to an earlier job of this name";
-                    waits.push(format!("{}: HostPool {} {problem}", written.name, pool.host_pool));
+                    waits.push(wait("still belongs to an earlier job of this name"));
                 }
                 Found::Own(found) => {
                     plan.actions.extend(self.grow_pool(pool, found).filter(|_| accepted));

@@ -36,7 +36,7 @@ mod status;
 mod tests;
 mod waiting;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
@@ -187,14 +187,12 @@ fn find_lingering_nodes<'v>(
     let mut lingering: HashMap<&str, u32> = HashMap::new();
     for node in &inventory.nodes {
         let taints = node.marks.taints.iter().map(|(_, taint)| &*taint.value);
-        let mut namespaces: Vec<&str> = taints
+        let namespaces: BTreeSet<&str> = taints
             .filter(|hash| !held.contains(&(*hash, node.name)))
             .flat_map(|hash| {
                 node.namespaces_of(hash, inventory.namespace(hash)).collect::<Vec<_>>()
             })
             .collect();
-        namespaces.sort_unstable();
-        namespaces.dedup();
         for namespace in namespaces {
             *lingering.entry(namespace).or_default() += 1;
         }

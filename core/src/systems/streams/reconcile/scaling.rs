@@ -113,8 +113,9 @@ fn ask<'v>(
     }
     for (name, (_, count)) in &mut wanted {
         let is_bound = |node: &str| view.is_node_ready(node);
-        let pods = view.scaling_pods(name);
-        *count += pods.filter(|(_, pod)| pod.node.as_deref().is_some_and(is_bound)).count();
+        let pods = view.scaling_pods.index().get(name);
+        let pods = pods.filter_map(|pod| view.scaling_pods.get(pod));
+        *count += pods.filter(|pod| pod.node.as_deref().is_some_and(is_bound)).count();
     }
     let all: usize = wanted.values().map(|(_, count)| count).sum();
     let most = usize::try_from(policy.streams.max_scaling_pods).unwrap_or(usize::MAX);

@@ -81,11 +81,8 @@ impl Placing<'_> {
         let Some(pool) = view.host_pool(&name) else {
             let pools = view.host_pools().filter(|(pool, _)| pool.namespace == name.namespace);
             let near = policy::meant(&reference.name, pools.map(|(pool, _)| &*pool.name));
-            let problem = format!(
-                "namespace {} has no HostPool {}{near}",
-                self.pod.namespace,
-                quoted(&reference.name)
-            );
+            let (namespace, pool) = (self.pod.namespace, quoted(&reference.name));
+            let problem = format!("namespace {namespace} has no HostPool {pool}{near}");
             self.outcome.awaited.push(Key::new(HOST_POOL, name));
             let remedy = "create it first (`kubectl get hostpools` lists the existing ones)";
             return self.refuse(Reason::UnknownPool, key, problem, remedy);

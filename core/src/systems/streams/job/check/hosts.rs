@@ -36,6 +36,11 @@ impl<'c> Check<'c> {
         }
     }
 
+    /// The node that a unit names, if it is exactly one, and the first claim that names it.
+    fn find_pinned(&mut self, unit: &'c Unit) -> Option<(&'c str, &'c Claim)> {
+        unit.claims.iter().find_map(|claim| Some((self.find_pinned_node(claim)?, claim)))
+    }
+
     /// Checks each unit: one host must be possible for all of its elements.
     pub(super) fn check_units(&mut self) {
         for unit in &self.closure.units {
@@ -227,9 +232,7 @@ impl<'c> Check<'c> {
             let mut on_node: HashMap<&str, (Operator, &Claim)> = HashMap::new();
             let mut in_pool: HashMap<usize, Vec<(Operator, &Claim)>> = HashMap::new();
             for (unit, by) in &units {
-                let mut claims = unit.claims.iter();
-                let pinned = claims.find_map(|claim| Some((self.find_pinned_node(claim)?, claim)));
-                if let Some((node, claim)) = pinned
+                if let Some((node, claim)) = self.find_pinned(unit)
                     && let Some(other) = on_node.insert(node, (*by, claim))
                 {
                     let problem = format!(
@@ -299,11 +302,8 @@ impl<'c> Check<'c> {
                     None => *shared = true,
                 }
             }
-            let pinned = unit
-                .claims
-                .iter()
-                .find_map(|claim| Some((self.find_pinned_node(claim)?, claim.by)));
-            let Some((node, by)) = pinned else { continue };
+            let Some((node, Claim { by, .. })) = self.find_pinned(unit) else { continue };
+            let by = *by;
             let (first, isolated) = *on_node.entry(node).or_insert((unit, by));
             if !std::ptr::eq(first, unit) && first.isolated.is_some() {
                 let problem = format!(

@@ -70,12 +70,9 @@ impl<'v> Waiting<'v> {
         let mut any: BTreeMap<usize, usize> = BTreeMap::new();
         let mut one: BTreeMap<u32, BTreeMap<usize, usize>> = BTreeMap::new();
         // An exclusive pool would keep these pods off the node on which they must run.
-        let others = self
-            .pods
-            .iter()
-            .filter(|waiter| pool.exclusive() && !pool.has_pod(waiter.name, waiter.pod));
-        let in_the_way: BTreeSet<usize> =
-            others.flat_map(|waiter| &*waiter.nodes).copied().collect();
+        let is_other = |of: &&Waiter<'_>| pool.exclusive() && !pool.has_pod(of.name, of.pod);
+        let others = self.pods.iter().filter(is_other);
+        let in_the_way: BTreeSet<usize> = others.flat_map(|of| &*of.nodes).copied().collect();
         for waiter in self.by_pool.get(pool.hash).into_iter().flatten().map(|pod| &self.pods[*pod])
         {
             if waiter.name.namespace != pool.name.namespace {

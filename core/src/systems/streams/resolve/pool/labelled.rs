@@ -46,11 +46,8 @@ impl Placing<'_> {
         let hostnames = self.hostnames(pool, index);
         self.require_members(value, hash, pool.exclusive, index, &hostnames);
         let which = index.map_or_else(|| "members".to_owned(), |index| format!("member {index}"));
-        self.record(
-            key,
-            value,
-            &format!("{which} of pool {hash}{}", if pool.exclusive { ", exclusive" } else { "" }),
-        );
+        let exclusive = if pool.exclusive { ", exclusive" } else { "" };
+        self.record(key, value, &format!("{which} of pool {hash}{exclusive}"));
         self.warn_about_node_name(key);
     }
 

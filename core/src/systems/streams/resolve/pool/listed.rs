@@ -125,10 +125,9 @@ impl Placing<'_> {
             return self.report(Reason::NodeNameConflict, key, problem, remedy);
         }
         if missing + reserved > 0 {
+            let (ignored, all) = (missing + reserved, hosts.len());
             let text = format!(
-                "{} of {} hosts of HostPool {pool} are reserved or not nodes, and are ignored",
-                missing + reserved,
-                hosts.len()
+                "{ignored} of {all} hosts of HostPool {pool} are reserved or not nodes, and are ignored"
             );
             let text = match missing {
                 0 => text,
@@ -136,11 +135,8 @@ impl Placing<'_> {
             };
             self.warn(key, &text);
         }
-        self.change(
-            key,
-            value,
-            Change::NodeAffinity(nodes.iter().map(|node| on_node(node)).collect()),
-        );
+        let terms = nodes.iter().map(|node| on_node(node)).collect();
+        self.change(key, value, Change::NodeAffinity(terms));
         let decision = match nodes.as_slice() {
             [node] => format!("node {node}"),
             nodes => format!("one of {} nodes", nodes.len()),
