@@ -29,7 +29,6 @@ pub(super) fn request(claim: &Claim<'_>, view: &View, policy: &Policy) -> Outcom
 
 /// The sibling of a class: it creates the same volumes, but waits for their first pod. Of several, the
 /// first by name. `None` for a class without a provisioner. Never the class of parked claims.
-#[must_use]
 pub(super) fn sibling<'v>(class: &str, view: &'v View) -> Option<&'v str> {
     let class = view.storage_class(class)?;
     if class.is_manual() {

@@ -15,7 +15,6 @@ const MAX_DEPTH: usize = 16;
 
 /// Finds the root run of `run`. If a run between the two has not been delivered, returns the last one
 /// found and the key of the missing one.
-#[must_use]
 pub(crate) fn root<'v>(
     name: &'v Name,
     run: &'v PipelineRun,
@@ -49,7 +48,6 @@ pub(crate) struct Signs {
 
 /// Reads the signs of a root run. The webhook and the controller both use this: a pod must not wait for a
 /// placeholder that the controller will not make.
-#[must_use]
 pub(crate) fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs {
     let mut signs = Signs::default();
     for run in with_below(root, view) {
@@ -62,7 +60,6 @@ pub(crate) fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs 
 
 /// Returns a scheduling gate of others, if such gates hold every pod of a group that has not ended. Its placeholder is
 /// not made yet: what they add when they release a pod, such as Kueue's node selectors, decides where volumes may be.
-#[must_use]
 pub(crate) fn held_by<'v>(placeholder: &Name, view: &'v View) -> Option<&'v str> {
     let living = view.members_of(placeholder);
     let living = living.filter(|(_, member)| !member.finished && !member.identity.deleting);
@@ -115,7 +112,6 @@ pub(crate) fn recorded<'v>(
 /// TaskRun belongs to the run with this UID. Users can set the label, so it alone does not count. A pod
 /// with an unknown TaskRun counts: the watch of TaskRuns may be late, and the API server deletes pods
 /// without an owner.
-#[must_use]
 pub(crate) fn belongs(
     name: &Name,
     member: &Member,

@@ -203,7 +203,6 @@ pub(crate) fn of_run(
 impl GroupClaim {
     /// Returns true if a placeholder can replace this claim by one of its own (`volumes: provision`). Not if
     /// several nodes can mount it: several placeholders then mount the same claim.
-    #[must_use]
     pub(crate) fn is_replaceable(&self) -> bool {
         self.template && self.one_node
     }
@@ -228,7 +227,6 @@ impl Group {
     }
 
     /// Its record.
-    #[must_use]
     pub(crate) fn record(&self) -> Record {
         Record {
             key: self.key.clone(),
@@ -240,7 +238,6 @@ impl Group {
     }
 
     /// Returns true if the placeholder mounts this claim: one that the run names, or the placeholder's own.
-    #[must_use]
     pub(crate) fn has(&self, claim: &str) -> bool {
         self.claim(claim).is_some()
     }
@@ -260,7 +257,6 @@ impl Group {
 impl Groups {
     /// The group whose placeholder can replace this claim of the run by one of its own. There is at most
     /// one: a claim that needs one node is in one group.
-    #[must_use]
     pub(crate) fn owner_of(&self, claim: &str) -> Option<&Group> {
         let owns = |own: &GroupClaim| own.is_replaceable() && *own.name == *claim;
         self.groups.iter().find(|group| group.claims.iter().any(owns))

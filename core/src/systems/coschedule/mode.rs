@@ -28,7 +28,6 @@ pub(crate) struct BadMode {
 
 impl BadMode {
     /// The finding that is reported.
-    #[must_use]
     pub(crate) fn finding(&self) -> Finding {
         let preposition = if self.object.is_empty() { "" } else { " of " };
         let subject = format!("{}{preposition}{}", keys::MODE, self.object);
@@ -56,7 +55,6 @@ impl BadMode {
     }
 
     /// Says that the policy's mode applies instead of that of a namespace.
-    #[must_use]
     pub(crate) fn note(&self, policy: &Policy) -> String {
         let Finding { problem, remedy, .. } = self.finding();
         let applies = word(policy.coschedule.mode);
@@ -65,13 +63,11 @@ impl BadMode {
 }
 
 /// The word of a mode.
-#[must_use]
 pub(crate) fn word(mode: CoscheduleMode) -> &'static str {
     MODES.iter().find(|(_, known)| *known == mode).map_or("", |(word, _)| word)
 }
 
 /// The mode that a word means.
-#[must_use]
 pub(crate) fn read(word: &str) -> Option<CoscheduleMode> {
     MODES.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode)
 }
@@ -97,7 +93,6 @@ pub(crate) enum Source<'v> {
 }
 
 /// Where the mode of a root run comes from: the first source, in their order, that has one.
-#[must_use]
 pub(crate) fn source<'v>(name: &Name, run: &'v PipelineRun, view: &'v View) -> Source<'v> {
     let made = family::recorded(run, view);
     let mut modes = made.filter_map(|(placeholder, _)| read(placeholder.mode.as_deref()?));

@@ -35,7 +35,6 @@ use crate::wire::{Text, TextMap};
 const RECORDED: &str = "one-node-claims";
 
 /// Returns true if pods of this namespace that mount the same claim share a node.
-#[must_use]
 pub(crate) fn is_on(namespace: &str, view: &View) -> bool {
     let labels = view.namespace_labels(namespace);
     labels.and_then(|labels| labels.get(ONE_NODE_CLAIMS)).is_some_and(|value| **value == *"true")
@@ -43,7 +42,6 @@ pub(crate) fn is_on(namespace: &str, view: &View) -> bool {
 
 /// Returns true if the pods that mount a claim must share a node, in a namespace that asks for it. A claim
 /// that is not known is treated as one that a single node mounts.
-#[must_use]
 pub(crate) fn applies_to(claim: &Name, view: &View) -> bool {
     let Some(known) = view.claim(claim) else { return true };
     let class = known.class.as_deref().and_then(|class| view.storage_class(class));

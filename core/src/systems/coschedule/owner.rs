@@ -35,7 +35,6 @@ pub(crate) enum Belonging<'v> {
 }
 
 /// Finds the run of a TaskRun's pods.
-#[must_use]
 pub(crate) fn belonging<'v>(
     namespace: &str,
     owner: &Owner,

@@ -78,7 +78,6 @@ pub(crate) struct Run<'v> {
 
 impl<'v> Desired<'v> {
     /// Returns the run whose group it is for.
-    #[must_use]
     pub(crate) fn run(&self) -> Option<&'v Run<'v>> {
         match self.cause {
             Cause::Run(run, _) => Some(run),
@@ -92,7 +91,6 @@ impl<'v> Desired<'v> {
     }
 
     /// The plan of a new placeholder, which must be on the node `only`, if given, and reserves this room.
-    #[must_use]
     pub(crate) fn first_plan(&self, only: Option<Box<str>>, room: Option<Resources>) -> PodPlan {
         let claims = self.claims.iter().map(|claim| (*claim).into()).collect();
         let (held, added) = (self.can_be_held(), self.added.clone().unwrap_or_default());
@@ -100,7 +98,6 @@ impl<'v> Desired<'v> {
     }
 
     /// The StatefulSet with a pod template of this plan.
-    #[must_use]
     pub(crate) fn document(&self, plan: &PodPlan, policy: &PlaceholderPolicy) -> Value {
         let (namespace, name) = (&*self.name.namespace, &*self.name.name);
         let selector = json!({COMPONENT: COMPONENT_VALUE, INSTANCE: name});
@@ -197,7 +194,6 @@ impl<'v> Desired<'v> {
     }
 
     /// The operations that write another plan into the pod template of a StatefulSet.
-    #[must_use]
     pub(crate) fn rewrite(
         &self,
         placeholder: &Placeholder,
@@ -268,7 +264,6 @@ impl<'v> Desired<'v> {
     }
 
     /// The required node terms of the template, or those of its members. `None` without valid ones.
-    #[must_use]
     pub(crate) fn node_terms(&self, added: &Added) -> Option<Vec<NodeSelectorTerm>> {
         let terms = match self.template() {
             Some(own) => {
@@ -283,7 +278,6 @@ impl<'v> Desired<'v> {
     /// Returns true if a plan can hold the placeholder to its members. Not if the run's pod template has required
     /// pod affinity: the scheduler lets the first pod of a group run on any node only if the pod matches
     /// all of its required terms itself. Members of such a run require the placeholder's node by name.
-    #[must_use]
     pub(crate) fn can_be_held(&self) -> bool {
         let affinity =
             self.template().map(|template| &template["affinity"]["podAffinity"][REQUIRED]);
@@ -348,7 +342,6 @@ impl<'v> Desired<'v> {
 /// The resources of its container, with which it reserves this room. Without room it has limits, because a
 /// namespace's quota may require them. With room it has none of cpu and memory, because they could not be
 /// lowered with the requests: that would need a limit that stays above the room, which counts against a quota.
-#[must_use]
 pub(crate) fn resources(room: Option<&Resources>, requests: &Requests) -> Value {
     match room.filter(|room| !room.is_zero()) {
         Some(room) => pause::resources(&requests.amounts().plus(room)),

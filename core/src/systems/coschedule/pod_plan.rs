@@ -77,7 +77,6 @@ impl Added {
     }
 
     /// Returns true if an annotation can have them.
-    #[must_use]
     pub(crate) fn fits(&self) -> bool {
         let counts = [self.labels.len(), self.tolerations.len(), self.terms.len()];
         let text = serde_json::to_string(self).unwrap_or_default();
@@ -87,7 +86,6 @@ impl Added {
 
 /// Returns true if a pod can request this amount of a resource besides cpu and memory. The API server refuses others,
 /// which authors of tasks can write.
-#[must_use]
 pub(crate) fn can_request(resource: &str, amount: i64) -> bool {
     let is_valid = match (resource.split_once('/'), resource.strip_prefix("hugepages-")) {
         (Some((domain, name)), _) => is_dns_subdomain(domain) && is_label_name(name),
@@ -103,7 +101,6 @@ impl PodPlan {
     /// Reads the plan of a pod, or of the pod template of the placeholder of this name. `None` if it is
     /// missing or malformed, or if the label of members is missing: without it the pod would not match its
     /// own required affinity, and could not be scheduled.
-    #[must_use]
     pub(crate) fn read(metadata: &ObjectMeta, placeholder: &str) -> Option<Self> {
         let label = metadata.labels.as_ref()?.get(MEMBER)?;
         let text = metadata.annotations.as_ref()?.get(PLAN)?;
@@ -111,7 +108,6 @@ impl PodPlan {
     }
 
     /// Parses the annotation. `None` if it is malformed or too large.
-    #[must_use]
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut plan: Self = serde_json::from_str(text).ok()?;
         let Self { only, avoid, claims, room, added, .. } = &mut plan;
@@ -135,7 +131,6 @@ impl PodPlan {
     }
 
     /// Returns the nodes to avoid once it has left `node`, too.
-    #[must_use]
     pub(crate) fn avoiding(&self, node: &str) -> Vec<Box<str>> {
         let mut avoid = self.avoid.clone();
         avoid.retain(|other| **other != *node);
@@ -145,14 +140,12 @@ impl PodPlan {
     }
 
     /// Returns true if it may be on this node.
-    #[must_use]
     pub(crate) fn allows(&self, node: &str) -> bool {
         self.only.as_deref().is_none_or(|only| only == node)
     }
 
     /// Returns true if a pod with the plan `pod` must leave `node` before it is as this plan of its template
     /// says. A hold matters only for a pod without a node. More room is asked for if this node has too little.
-    #[must_use]
     pub(crate) fn is_to_leave(&self, pod: Option<&Self>, node: &str) -> bool {
         let Some(pod) = pod else { return true };
         let [needed, had] = [self, pod].map(|plan| plan.room.clone().unwrap_or_default());
@@ -165,13 +158,11 @@ impl PodPlan {
     }
 
     /// Formats the annotation.
-    #[must_use]
     pub(crate) fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Returns true if it mounts this claim.
-    #[must_use]
     pub(crate) fn mounts(&self, claim: &str) -> bool {
         self.claims.iter().any(|own| **own == *claim)
     }

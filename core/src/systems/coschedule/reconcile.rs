@@ -86,7 +86,6 @@ pub(crate) mod reason {
 }
 
 /// Computes the actions of coscheduling for the current state of the cluster.
-#[must_use]
 pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let sources = Sources::new(view, policy);
     let desired = sources.desired();
@@ -122,14 +121,12 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
 }
 
 /// Finds the groups that lead others: those of the active runs, and native ones.
-#[must_use]
 pub(crate) fn leaders(view: &View, policy: &Policy) -> Leaders {
     Sources::new(view, policy).leaders
 }
 
 /// Explains the next step for one placeholder: the decision that [`plan`] makes. `None` if its group has
 /// ended, or does not exist.
-#[must_use]
 pub(crate) fn explain(
     view: &View,
     policy: &Policy,

@@ -36,14 +36,12 @@ pub(crate) struct Record {
 
 impl Record {
     /// Parses the annotation. `None` if it is malformed or too large.
-    #[must_use]
     pub(crate) fn parse(text: &str) -> Option<Self> {
         (text.len() <= MOST_BYTES).then(|| serde_json::from_str(text).ok())?
     }
 
     /// Formats the annotation. The tasks of a group with thousands of them are left out: they are
     /// then found by their claims.
-    #[must_use]
     pub(crate) fn text(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
         match self.tasks.is_some() && text.len() > MOST_BYTES {

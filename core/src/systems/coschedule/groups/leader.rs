@@ -134,7 +134,6 @@ impl LiveGroup {
     }
 
     /// A native group without a placeholder. `since`: when its oldest pod was created.
-    #[must_use]
     pub(crate) fn native(
         placeholder: &Name,
         group: &str,
@@ -175,7 +174,6 @@ pub(crate) struct Leaders {
 
 impl Leaders {
     /// Sorts and indexes the live groups.
-    #[must_use]
     pub(crate) fn new(mut groups: Vec<LiveGroup>, view: &View) -> Self {
         groups.sort_by_cached_key(|group| group.rank(view));
         let mut by_claim: HashMap<Name, Vec<usize>> = HashMap::new();
@@ -192,7 +190,6 @@ impl Leaders {
     }
 
     /// The leaders of a run's group, the earliest first.
-    #[must_use]
     pub(crate) fn of_group(&self, name: &Name, run: &PipelineRun, group: &Group) -> Vec<Leader> {
         let placeholder = Name::new(&name.namespace, &group.name);
         let claims = group.claims.iter().filter(|claim| claim.one_node).map(|claim| &*claim.name);
@@ -200,7 +197,6 @@ impl Leaders {
     }
 
     /// The leaders of a native group whose pods mount these claims on one node.
-    #[must_use]
     pub(crate) fn of_native(&self, placeholder: &Name, claims: &[&str]) -> Vec<Leader> {
         self.before(placeholder, None, claims.iter().copied())
     }

@@ -19,7 +19,6 @@ pub(crate) enum Membership<'g> {
 impl Groups {
     /// Finds the group of a pod of the run by its task, the claims that it mounts and its node selector.
     /// `needs_no_node`: whether a claim is known not to need one node.
-    #[must_use]
     pub(crate) fn membership(
         &self,
         task: Option<&str>,

@@ -98,7 +98,6 @@ pub(crate) struct MemberDetails {
 impl Member {
     /// Reads a pod. `None` if it cannot be a member, or is the pod of a placeholder. Only the
     /// controller keeps details.
-    #[must_use]
     pub(crate) fn read(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let metadata = &pod.metadata;
         let member_of = label(metadata, MEMBER);
@@ -143,13 +142,11 @@ impl Member {
     }
 
     /// The node that it is bound to, unless it has ended.
-    #[must_use]
     pub(crate) fn place(&self) -> Option<&str> {
         self.node.as_deref().filter(|_| !self.finished)
     }
 
     /// A scheduling gate of others that holds it, such as Kueue's.
-    #[must_use]
     pub(crate) fn other_gate(&self) -> Option<&str> {
         self.details.as_ref()?.other_gate.as_deref()
     }

@@ -82,13 +82,11 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Returns true if [`CLAIMS_GATE`] or a gate of others keeps it from the scheduler.
-    #[must_use]
     pub(crate) fn is_held(&self) -> bool {
         self.gate.is_some() || self.has_foreign_gate
     }
 
     /// Returns true if the node selector or node affinity of the pod excludes a node.
-    #[must_use]
     pub(crate) fn excludes(&self, node: &str, view: &View) -> bool {
         let needs = PodNeeds {
             node_selector: self
@@ -143,7 +141,6 @@ impl MountedClaim {
 
 impl Mounted {
     /// Returns true if its gate is removed and it has no node yet: later pods of its claims wait for it.
-    #[must_use]
     pub(crate) fn is_on_its_way(&self) -> bool {
         self.has_waited && self.waiting.as_ref().is_some_and(|of| !of.is_held())
     }

@@ -184,7 +184,6 @@ impl PipelineRun {
 
     /// Drops the fields that only an active run needs, because ended runs are kept for long. A child
     /// run keeps its claims: the groups of the run above are derived from them.
-    #[must_use]
     pub(crate) fn without_pod_fields(mut self) -> Self {
         let is_root = self.parent.is_none();
         for workspace in &mut self.workspaces {

@@ -80,7 +80,6 @@ pub(crate) struct PlaceholderDetails {
 
 impl PlaceholderDetails {
     /// Reads the time in an annotation, in seconds since 1970.
-    #[must_use]
     pub(crate) fn time(&self, annotation: &str) -> Option<Timestamp> {
         Timestamp::from_second(self.annotations.get(annotation)?.parse().ok()?).ok()
     }
@@ -99,7 +98,6 @@ impl Placeholder {
     }
 
     /// Reads a StatefulSet. `None` if it is not a placeholder. Admission keeps no details.
-    #[must_use]
     pub(crate) fn read(set: &apps::StatefulSet, scope: Scope) -> Option<Self> {
         let metadata = &set.metadata;
         let own_name = label(metadata, PLACEHOLDER)?;
@@ -211,7 +209,6 @@ pub(crate) struct PlaceholderPod {
 
 impl PlaceholderPod {
     /// Reads a pod. `None` if it is not that of a placeholder.
-    #[must_use]
     pub(crate) fn read(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let placeholder = Self::of(&pod.metadata)?;
         let requests = pod.spec.as_ref().map(Resources::requested).unwrap_or_default();
@@ -267,7 +264,6 @@ impl PlaceholderPod {
     }
 
     /// The name of the placeholder, if the metadata is that of a placeholder's pod.
-    #[must_use]
     pub(crate) fn of(pod: &ObjectMeta) -> Option<&str> {
         let placeholder = label(pod, PLACEHOLDER)?;
         let name = pod.name.as_deref()?.strip_suffix(FIRST)?;
@@ -275,7 +271,6 @@ impl PlaceholderPod {
     }
 
     /// The node that it is bound to, unless it has ended or is being deleted.
-    #[must_use]
     pub(crate) fn place(&self) -> Option<&str> {
         self.node.as_deref().filter(|_| !self.finished && !self.identity.deleting)
     }

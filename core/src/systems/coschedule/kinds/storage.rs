@@ -54,7 +54,6 @@ impl Access {
     }
 
     /// Returns true if all pods that mount the claim must be on one node.
-    #[must_use]
     pub(crate) fn needs_one_node(self) -> bool {
         self == Self::OneNode
     }
@@ -94,7 +93,6 @@ pub(crate) const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 impl Claim {
     /// Returns true if it is parked, because a placeholder's own claim replaces it.
-    #[must_use]
     pub(crate) fn is_parked(&self) -> bool {
         self.class.as_deref() == Some(PARKED)
     }
@@ -171,7 +169,6 @@ impl From<&storage::StorageClass> for StorageClass {
 impl StorageClass {
     /// Returns true if an administrator creates the volumes of the class. Two such classes can be equal in
     /// all fields and still have different volumes.
-    #[must_use]
     pub(crate) fn is_manual(&self) -> bool {
         self.provisioning.provisioner == NO_PROVISIONER
     }

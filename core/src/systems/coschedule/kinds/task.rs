@@ -41,7 +41,6 @@ impl TaskRequests {
     }
 
     /// Returns what the pod requests if this is requested at the level of the task.
-    #[must_use]
     pub(crate) fn of_pod(&self, of_task: Option<&Resources>) -> Resources {
         self.sidecars.plus(of_task.unwrap_or(&self.steps))
     }

@@ -90,7 +90,6 @@ impl Status {
 
 impl Owner {
     /// The controller of an object, if it is a Tekton object of this kind.
-    #[must_use]
     pub(crate) fn of_tekton(metadata: &ObjectMeta, kind: &str) -> Option<Self> {
         Self::find(metadata, |owner| {
             owner.controller == Some(true) && owner.kind == kind && is_tekton(&owner.api_version)
@@ -99,7 +98,6 @@ impl Owner {
 
     /// The run of a claim that was created for a placeholder. The run owns the claim, but is not its
     /// controller.
-    #[must_use]
     pub(crate) fn of_placeholders_claim(metadata: &ObjectMeta) -> Option<Self> {
         let is_run = |owner: &OwnerReference| owner.kind == "PipelineRun";
         Self::find(metadata, |owner| is_run(owner) && is_tekton(&owner.api_version))
@@ -107,7 +105,6 @@ impl Owner {
 }
 
 /// Returns true if an `apiVersion` has Tekton's API group.
-#[must_use]
 pub(crate) fn is_tekton(version: &str) -> bool {
     version.split_once('/').is_some_and(|(group, _)| group == GROUP)
 }

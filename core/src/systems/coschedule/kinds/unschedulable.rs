@@ -15,14 +15,12 @@ pub(crate) struct Unschedulable {
 
 impl Unschedulable {
     /// Reads the condition `PodScheduled` of a pod. `None` for a gated pod.
-    #[must_use]
     pub(crate) fn read(pod: &core::Pod) -> Option<Self> {
         Self::with_reason(pod, &["Unschedulable"])
     }
 
     /// Reads it also if the scheduler found a node but could not bind the pod to it, usually because
     /// of a claim's volume.
-    #[must_use]
     pub(crate) fn read_with_errors(pod: &core::Pod) -> Option<Self> {
         Self::with_reason(pod, &["Unschedulable", "SchedulerError"])
     }
