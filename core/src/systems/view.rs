@@ -21,9 +21,9 @@ use kube_core::Resource as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::coschedule::kinds::NamespaceModes;
 use super::coschedule::kinds::member::Members;
 use super::coschedule::kinds::mounts::Mounts;
-use super::coschedule::kinds::namespace::NamespaceModes;
 use super::coschedule::kinds::pipeline::{NamedPipeline, Pipelines};
 use super::coschedule::kinds::pipeline_run::{PipelineRun, PipelineRuns};
 use super::coschedule::kinds::placeholder::{PlaceholderPods, Placeholders};

@@ -147,11 +147,6 @@ impl<T> List<T> {
     pub(crate) fn parts(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flat_map(|item| &item.0)
     }
-
-    /// Returns the items that are objects.
-    pub(crate) fn into_parts(self) -> impl Iterator<Item = T> {
-        self.0.into_iter().filter_map(|item| item.0)
-    }
 }
 
 /// A string.

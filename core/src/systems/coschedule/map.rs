@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::kinds::member::Member as Row;
-use super::kinds::placeholder::{FIRST, Placeholder};
+use super::kinds::{FIRST, Member as Row, Placeholder};
 use super::reconcile::one_node::Sharing;
 use super::resources::{CLAIM, PIPELINE_RUN};
 use super::{family, keys};

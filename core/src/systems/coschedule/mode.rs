@@ -3,7 +3,7 @@
 use super::{family, keys};
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::systems::View;
-use crate::systems::coschedule::kinds::pipeline_run::{PipelineRun, PipelineSource};
+use crate::systems::coschedule::kinds::{PipelineRun, PipelineSource};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::policy::Policy;
 use crate::view::Name;

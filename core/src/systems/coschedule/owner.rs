@@ -5,9 +5,8 @@ use super::mode::BadMode;
 use super::{family, keys, one_node};
 use crate::placement::object::{Metadata, OwnerReference};
 use crate::systems::View;
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::kinds::tekton;
+use crate::systems::coschedule::kinds::{PipelineRun, TaskRun};
 use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use crate::systems::policy::Policy;
 use crate::view::{Key, Name, Owner};
@@ -93,14 +92,13 @@ pub(super) fn root_of<'v>(
 /// Tekton's own affinity assistant does not place it; or pods of its namespace that mount the same claim
 /// share a node.
 pub(super) fn concerns(namespace: &str, metadata: &Metadata<'_>, view: &View) -> bool {
+    let is_run = |owner: &OwnerReference<'_>| {
+        owner.is(tekton::GROUP, "TaskRun") || owner.is(tekton::GROUP, "PipelineRun")
+    };
     let is_of_run = tekton_owner(metadata).is_some_and(is_run)
         && metadata.annotation(keys::ASSISTANT).is_none()
         && view.has_tekton();
     is_of_run || one_node::is_on(namespace, view)
-}
-
-fn is_run(owner: &OwnerReference<'_>) -> bool {
-    owner.is(tekton::GROUP, "TaskRun") || owner.is(tekton::GROUP, "PipelineRun")
 }
 
 /// The owner of an object: its controller; for a placeholder's claim the run, which owns but does not

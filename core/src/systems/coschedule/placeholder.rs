@@ -19,8 +19,7 @@ use super::keys::{
     COMPONENT, COMPONENT_VALUE, GROUP, INSTANCE, MEMBER, MODE, PLACEHOLDER, PLAN, RECORD,
     SERVED_GROUP, SERVED_RUN,
 };
-use super::kinds::pipeline_run::PipelineRun;
-use super::kinds::placeholder::Placeholder;
+use super::kinds::{PipelineRun, Placeholder};
 use super::mode;
 use super::pod_plan::{Added, PodPlan};
 use crate::kubernetes::{HOSTNAME, PREFERRED, REQUIRED};

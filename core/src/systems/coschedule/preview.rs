@@ -15,7 +15,7 @@ use super::groups::{self, Group, Groups, Leader};
 use super::{keys, mode, reconcile};
 use crate::systems;
 use crate::systems::View;
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
+use crate::systems::coschedule::kinds::PipelineRun;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::resources::{CLAIM, PIPELINE_RUN, TASK_RUN};
 use crate::systems::policy::Policy;

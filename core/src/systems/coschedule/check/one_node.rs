@@ -2,7 +2,7 @@
 
 use crate::systems::check::{Context, Diagnosis, PodReport};
 use crate::systems::coschedule::keys::{ONE_NODE, ONE_NODE_CLAIMS};
-use crate::systems::coschedule::kinds::mounts::MountedClaim;
+use crate::systems::coschedule::kinds::MountedClaim;
 use crate::systems::coschedule::one_node;
 use crate::systems::coschedule::reconcile::Why;
 use crate::systems::coschedule::reconcile::one_node::{Fate, Sharing};
@@ -80,7 +80,7 @@ pub(super) fn report_label(context: &Context<'_>, namespace: &str, diagnosis: &m
 /// Reports the annotation that takes a claim out, where it has no effect.
 fn report_annotations(context: &Context<'_>, pod: &Name, diagnosis: &mut Diagnosis) {
     let view = &context.cluster.view;
-    let Some((_, mounted)) = view.mounted_by(pod) else { return };
+    let Some(mounted) = view.mounts.get(pod) else { return };
     for MountedClaim { name, .. } in &mounted.claims {
         let Some(claim) = view.claim(&Name::new(&pod.namespace, name)) else { continue };
         let class = claim.class.as_deref();

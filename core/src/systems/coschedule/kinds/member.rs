@@ -96,51 +96,6 @@ pub(crate) struct MemberDetails {
 }
 
 impl Member {
-    /// Reads a pod. `None` if it cannot be a member, or is the pod of a placeholder. Only the
-    /// controller keeps details.
-    pub(crate) fn read(pod: &core::Pod, scope: Scope) -> Option<Self> {
-        let metadata = &pod.metadata;
-        let member_of = label(metadata, MEMBER);
-        // A pod with the labels of two placeholders is kept: the scheduler counts it as a member.
-        if PlaceholderPod::of(metadata).is_some_and(|own| member_of.is_none_or(|of| of == own)) {
-            return None;
-        }
-        let member = Self {
-            identity: Identity::from(metadata),
-            placeholder: member_of.map(Into::into),
-            group: annotation(metadata, GROUP).map(Into::into),
-            task_run: Owner::of_tekton(metadata, "TaskRun"),
-            node: node_name(pod).map(Into::into),
-            finished: is_finished(pod),
-            details: None,
-        };
-        if member.placeholder.is_none() && member.group.is_none() && member.task_run.is_none() {
-            return None;
-        }
-        let placeholder = member.placeholder.as_deref();
-        let has_term = |key| placeholder.is_some_and(|of| requires_label(pod, key, of));
-        let of_placeholder = [(COMPONENT, Some(COMPONENT_VALUE)), (INSTANCE, placeholder)];
-        let has = |(key, value): (&str, Option<&str>)| label(metadata, key) == value;
-        let is_other = |of: (&str, Option<&str>)| label(metadata, of.0).is_some() && !has(of);
-        let stands_in = of_placeholder.into_iter().all(has);
-        let details = (scope == Scope::Controller).then(|| {
-            Box::new(MemberDetails {
-                assisted: annotation(metadata, ASSISTANT).is_some(),
-                ignored: is_opted_out(label(metadata, IGNORE)),
-                woken: woken(pod),
-                runs_for_ever: runs_for_ever(metadata),
-                follows: has_term(INSTANCE) || has_term(MEMBER),
-                follows_placeholder: has_term(INSTANCE),
-                is_beside_others: has_term(MEMBER) || has_term(INSTANCE) && stands_in,
-                stands_in,
-                has_left: label(metadata, FAILED).is_some(),
-                is_labelled: of_placeholder.into_iter().any(is_other),
-                ..MemberDetails::read(pod)
-            })
-        });
-        Some(Self { details, ..member })
-    }
-
     /// The node that it is bound to, unless it has ended.
     pub(crate) fn place(&self) -> Option<&str> {
         self.node.as_deref().filter(|_| !self.finished)
@@ -213,8 +168,48 @@ impl TableRow for Member {
         }
     }
 
+    /// `None` if it cannot be a member, or is the pod of a placeholder. Only the controller keeps details.
     fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
-        Self::read(pod, scope)
+        let metadata = &pod.metadata;
+        let member_of = label(metadata, MEMBER);
+        // A pod with the labels of two placeholders is kept: the scheduler counts it as a member.
+        if PlaceholderPod::of(metadata).is_some_and(|own| member_of.is_none_or(|of| of == own)) {
+            return None;
+        }
+        let member = Self {
+            identity: Identity::from(metadata),
+            placeholder: member_of.map(Into::into),
+            group: annotation(metadata, GROUP).map(Into::into),
+            task_run: Owner::of_tekton(metadata, "TaskRun"),
+            node: node_name(pod).map(Into::into),
+            finished: is_finished(pod),
+            details: None,
+        };
+        if member.placeholder.is_none() && member.group.is_none() && member.task_run.is_none() {
+            return None;
+        }
+        let placeholder = member.placeholder.as_deref();
+        let has_term = |key| placeholder.is_some_and(|of| requires_label(pod, key, of));
+        let of_placeholder = [(COMPONENT, Some(COMPONENT_VALUE)), (INSTANCE, placeholder)];
+        let has = |(key, value): (&str, Option<&str>)| label(metadata, key) == value;
+        let is_other = |of: (&str, Option<&str>)| label(metadata, of.0).is_some() && !has(of);
+        let stands_in = of_placeholder.into_iter().all(has);
+        let details = (scope == Scope::Controller).then(|| {
+            Box::new(MemberDetails {
+                assisted: annotation(metadata, ASSISTANT).is_some(),
+                ignored: is_opted_out(label(metadata, IGNORE)),
+                woken: woken(pod),
+                runs_for_ever: runs_for_ever(metadata),
+                follows: has_term(INSTANCE) || has_term(MEMBER),
+                follows_placeholder: has_term(INSTANCE),
+                is_beside_others: has_term(MEMBER) || has_term(INSTANCE) && stands_in,
+                stands_in,
+                has_left: label(metadata, FAILED).is_some(),
+                is_labelled: of_placeholder.into_iter().any(is_other),
+                ..MemberDetails::read(pod)
+            })
+        });
+        Some(Self { details, ..member })
     }
 
     fn identity(&self) -> Option<&Identity> {

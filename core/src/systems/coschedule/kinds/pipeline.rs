@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::task::TaskRequests;
-use super::tekton;
-use super::variables::{ParamValues, items, known_value};
+use super::tekton::{self, claim_of, filled, items, objects};
+use super::variables::{ParamValues, known_value};
 use crate::kubernetes::annotation;
 use crate::systems::coschedule::keys::MODE;
 use crate::systems::coschedule::resources::PIPELINE;
-use crate::view::document::{Foreign, ForeignRow, Lenient, List, Part, Text, part, problem};
+use crate::view::document::{Foreign, ForeignRow, problem};
 use crate::view::rows::{Rows, TableRow};
 use crate::view::{Identity, Kind, Scope};
 
@@ -62,47 +61,6 @@ pub(crate) struct PipelineTask {
 /// The most tasks that Tekton makes of one matrix by default.
 const MOST_COPIES: usize = 256;
 
-/// The spec of a pipeline, as Tekton defines it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct PipelineSpec {
-    tasks: List<TaskSpec>,
-    finally: List<TaskSpec>,
-    params: Value,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct TaskSpec {
-    matrix: Value,
-    name: Text,
-    params: Value,
-    pipeline_ref: Value,
-    pipeline_spec: Value,
-    run_after: Lenient<Vec<Text>>,
-    task_ref: Part<TaskRef>,
-    /// Custom tasks may have a spec of another shape.
-    task_spec: Value,
-    when: Value,
-    workspaces: List<WorkspaceOfTask>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct TaskRef {
-    bundle: Value,
-    kind: Text,
-    name: Text,
-    resolver: Value,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WorkspaceOfTask {
-    name: Text,
-    workspace: Text,
-}
-
 /// The types of the fields of a pipeline's spec.
 pub(super) static SPEC: LazyLock<Value> = LazyLock::new(|| {
     let tasks = json!([{
@@ -118,7 +76,7 @@ impl ForeignRow for NamedPipeline {
         Self {
             identity: Identity::from(metadata),
             mode: annotation(metadata, MODE).map(Into::into),
-            pipeline: part(spec).as_ref().map(Pipeline::read).unwrap_or_default(),
+            pipeline: Pipeline::read(&spec),
             problem,
         }
     }
@@ -126,59 +84,52 @@ impl ForeignRow for NamedPipeline {
 
 impl Pipeline {
     /// Reads the spec of a pipeline.
-    pub(super) fn read(spec: &PipelineSpec) -> Self {
-        let all = || spec.tasks.parts().chain(spec.finally.parts());
+    pub(super) fn read(spec: &Value) -> Self {
+        let all = || objects(&spec["tasks"]).chain(objects(&spec["finally"]));
         let nested =
-            all().any(|task| !task.pipeline_spec.is_null() || !task.pipeline_ref.is_null());
+            all().any(|task| !task["pipelineSpec"].is_null() || !task["pipelineRef"].is_null());
         let mut tasks: Box<[PipelineTask]> = all().map(PipelineTask::read).collect();
-        let earlier = spec.tasks.parts().map(TaskSpec::earlier);
+        let earlier = objects(&spec["tasks"]).map(earlier);
         set_levels(&mut tasks, &earlier.collect::<Vec<_>>());
-        Self { tasks, nested, defaults: defaults(&spec.params) }
+        Self { tasks, nested, defaults: defaults(&spec["params"]) }
     }
 }
 
 impl PipelineTask {
-    fn read(task: &TaskSpec) -> Self {
+    fn read(task: &Value) -> Self {
         // By default the pipeline's workspace has the same name as the task's.
-        let named = task.workspaces.parts();
-        let named = named.filter_map(|of| of.workspace.filled().or_else(|| of.name.filled()));
+        let named = items(&task["workspaces"]);
+        let named = named.filter_map(|of| filled(&of["workspace"]).or_else(|| filled(&of["name"])));
         let mut workspaces: BTreeSet<Box<str>> = named.map(Into::into).collect();
         // An inline task gets the workspaces that its steps refer to, even those that it does not
         // declare (Tekton, "Propagated Workspaces").
-        workspaces.extend(undeclared_workspaces(&task.task_spec));
-        let (copies, of_matrix) = read_matrix(&task.matrix);
+        workspaces.extend(undeclared_workspaces(&task["taskSpec"]));
+        let (copies, of_matrix) = read_matrix(&task["matrix"]);
         Self {
-            name: task.name.filled().unwrap_or_default().into(),
+            name: filled(&task["name"]).unwrap_or_default().into(),
             workspaces: workspaces.into_iter().collect(),
-            mounted: mounted_claims(&task.task_spec).into_iter().collect(),
-            task: task.task_ref.0.as_ref().and_then(TaskRef::of_namespace).map(Into::into),
-            requests: TaskRequests::of_task(&task.task_spec),
+            mounted: mounted_claims(&task["taskSpec"]).into_iter().collect(),
+            task: task_of_namespace(&task["taskRef"]).map(Into::into),
+            requests: TaskRequests::of_task(&task["taskSpec"]),
             level: usize::MAX,
             copies,
-            own_params: own_params(&task.params).chain(of_matrix).collect(),
+            own_params: own_params(&task["params"]).chain(of_matrix).collect(),
         }
     }
 }
 
-impl TaskSpec {
-    /// Returns the tasks that it names, and those whose results it uses, as `$(tasks.NAME.results.RESULT)`.
-    fn earlier(&self) -> BTreeSet<Box<str>> {
-        let mut earlier: BTreeSet<Box<str>> =
-            self.run_after.iter().filter_map(|name| name.0.clone()).collect();
-        for part in [&self.params, &self.when, &self.matrix] {
-            earlier.extend(names_after(part, "$(tasks."));
-        }
-        earlier
-    }
+/// Returns the tasks that a task names, and those whose results it uses, as `$(tasks.NAME.results.RESULT)`.
+fn earlier(task: &Value) -> BTreeSet<Box<str>> {
+    let named = items(&task["runAfter"]).filter_map(Value::as_str).map(Into::into);
+    let parts = ["params", "when", "matrix"];
+    named.chain(parts.iter().flat_map(|part| names_after(&task[part], "$(tasks."))).collect()
 }
 
-impl TaskRef {
-    /// Returns the name of the Task if it is in the namespace.
-    fn of_namespace(&self) -> Option<&str> {
-        let is_task = self.kind.as_deref().is_none_or(|kind| kind == "Task");
-        let is_in_namespace = self.resolver.is_null() && self.bundle.is_null() && is_task;
-        self.name.filled().filter(|_| is_in_namespace)
-    }
+/// Returns the name of the Task that a task refers to, if it is in the namespace.
+fn task_of_namespace(reference: &Value) -> Option<&str> {
+    let is_task = reference["kind"].as_str().is_none_or(|kind| kind == "Task");
+    let is_elsewhere = !reference["resolver"].is_null() || !reference["bundle"].is_null();
+    filled(&reference["name"]).filter(|_| is_task && !is_elsewhere)
 }
 
 /// Sets the levels of the tasks that have `earlier` ones. Those of a cycle, which Tekton refuses, are on the first.
@@ -256,10 +207,9 @@ fn read_matrix(matrix: &Value) -> (usize, Vec<ParamValues>) {
 
 /// The claims among the volumes of a task, except those whose names have variables.
 fn mounted_claims(task: &Value) -> BTreeSet<Box<str>> {
-    let claims = items(&task["volumes"])
-        .filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
-        .filter(|claim| !claim.is_empty() && !claim.contains(tekton::VARIABLE));
-    claims.map(Into::into).collect()
+    let claims = items(&task["volumes"]).filter_map(claim_of);
+    let is_known = |claim: &&str| !claim.is_empty() && !claim.contains(tekton::VARIABLE);
+    claims.filter(is_known).map(Into::into).collect()
 }
 
 /// The workspaces that strings in a task refer to as `$(workspaces.NAME.path)`, and that the task

@@ -3,27 +3,26 @@
 //! All fields but `done` come from `metadata` and `spec`, which do not change while the run is
 //! active. The status is often still missing when the first pods are created.
 
-mod spec;
-
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::pipeline::Pipeline;
+use super::pipeline::{self, Pipeline};
 use super::storage::Access;
-use super::tekton::{self, Status};
-use super::variables::Resolved;
+use super::task::of_compute_resources;
+use super::tekton::{self, claim_of, filled, items, objects};
+use super::variables::{Params, Resolved};
 use crate::kubernetes::annotation;
 use crate::names::short_digest;
 use crate::systems::coschedule::keys::{AUTO_CLEANUP, GROUP, MODE};
 use crate::systems::coschedule::resources::PIPELINE_RUN;
-use crate::view::document::{Foreign, ForeignRow, part, problem};
+use crate::view::document::{Foreign, ForeignRow, problem};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::rows::{RowIndex, Rows, TableRow};
 use crate::view::{Identity, Kind, Name, Resources, Scope};
-use spec::{SPEC, find_holds};
 
 /// The fields of a PipelineRun that decide how its pods and claims are placed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -149,23 +148,19 @@ pub(crate) enum PipelineSource {
 
 impl ForeignRow for PipelineRun {
     fn read(metadata: &ObjectMeta, spec: Value, status: Value) -> Self {
-        let status = part::<Status>(status).unwrap_or_default();
         let run = Self {
             identity: Identity::from(metadata),
             parent: Owner::of_tekton(metadata, "PipelineRun"),
             mode: annotation(metadata, MODE).map(Into::into),
             group: annotation(metadata, GROUP).map(Into::into),
-            done: status.is_done(),
-            refusal: status.refusal(),
+            done: tekton::is_done(&status),
+            refusal: tekton::refusal(&status),
             auto_cleanup: annotation(metadata, AUTO_CLEANUP) == Some("true"),
             problem: problem("spec", &spec, &SPEC),
             holds: find_holds(&spec),
             ..Self::default()
         };
-        match part(spec) {
-            Some(spec) => run.with_spec(spec),
-            None => run,
-        }
+        run.with_spec(&spec)
     }
 }
 
@@ -202,6 +197,143 @@ impl PipelineRun {
             service_account: None,
             ..self
         }
+    }
+}
+
+/// The types of the fields of a run's spec.
+static SPEC: LazyLock<Value> = LazyLock::new(|| {
+    let claim = json!({"claimName": ""});
+    let template = json!({
+        "nodeSelector": {"*": ""}, "volumes": [{"persistentVolumeClaim": claim}],
+    });
+    let claim_template = json!({
+        "metadata": {"name": ""}, "spec": {"accessModes": [""], "storageClassName": ""},
+    });
+    json!({
+        "params": [{}], "pipelineRef": {"name": ""}, "pipelineSpec": *pipeline::SPEC,
+        "podTemplate": template, "serviceAccountName": "",
+        "taskRunSpecs": [
+            {"pipelineTaskName": "", "podTemplate": template, "taskPodTemplate": template},
+        ],
+        "taskRunTemplate": {"podTemplate": template, "serviceAccountName": ""},
+        "workspaces": [{
+            "name": "", "persistentVolumeClaim": claim, "volumeClaimTemplate": claim_template,
+        }],
+    })
+});
+
+/// The controller that manages a run which names no other.
+const TEKTON: &str = "tekton.dev/pipeline";
+
+/// Returns why Tekton makes nothing for a run with this spec.
+fn find_holds(spec: &Value) -> Box<[Box<str>]> {
+    let text = |field: &str| spec.get(field).and_then(Value::as_str);
+    let pending = text("status").filter(|status| *status == "PipelineRunPending").map(|status| {
+        format!("it is pending: Tekton makes nothing for it while spec.status is {status}")
+    });
+    let other = text("managedBy").filter(|by| !by.is_empty() && *by != TEKTON).map(|by| {
+        format!("{by} manages it (spec.managedBy): Tekton makes nothing for it in this cluster")
+    });
+    pending.into_iter().chain(other).map(Into::into).collect()
+}
+
+impl PipelineRun {
+    /// Adds the fields of its spec.
+    fn with_spec(self, spec: &Value) -> Self {
+        let params = Params::read(&spec["params"]);
+        let uid = &self.identity.uid;
+        let workspaces = objects(&spec["workspaces"]);
+        let workspaces = workspaces.map(|of| Workspace::read(of, uid, &params)).collect();
+        let pipeline = match (&spec["pipelineSpec"], &spec["pipelineRef"]) {
+            (inline @ Value::Object(_), _) => PipelineSource::Inline(Pipeline::read(inline)),
+            (_, reference @ Value::Object(_)) => PipelineSource::read(reference),
+            _ => PipelineSource::Absent,
+        };
+        // v1 has these fields in `taskRunTemplate`, v1beta1 has them in `spec`.
+        let of_tasks = Some(&spec["taskRunTemplate"]).filter(|of| of.is_object()).unwrap_or(spec);
+        let account = filled(&of_tasks["serviceAccountName"]);
+        let task_overrides = objects(&spec["taskRunSpecs"]);
+        Self {
+            workspaces,
+            pipeline,
+            service_account: account.and_then(|account| params.resolve_of_run(account)),
+            template: PodTemplate::read(&of_tasks["podTemplate"], &params),
+            task_overrides: task_overrides
+                .filter_map(|of| TaskOverride::read(of, &params))
+                .collect(),
+            ..self
+        }
+    }
+}
+
+impl PipelineSource {
+    fn read(reference: &Value) -> Self {
+        match filled(&reference["name"]) {
+            Some(name) if reference["resolver"].is_null() && reference["bundle"].is_null() => {
+                Self::Named(name.into())
+            }
+            _ => Self::Resolver,
+        }
+    }
+}
+
+impl TaskOverride {
+    fn read(of: &Value, params: &Params<'_>) -> Option<Self> {
+        let mut templates = ["podTemplate", "taskPodTemplate"].iter().map(|key| &of[key]);
+        let template = templates.find(|template| template.is_object()).unwrap_or(&Value::Null);
+        let requests = &of["computeResources"];
+        Some(Self {
+            task: filled(&of["pipelineTaskName"])?.into(),
+            template: PodTemplate::read(template, params),
+            requests: (!requests.is_null()).then(|| of_compute_resources(requests)),
+        })
+    }
+}
+
+impl PodTemplate {
+    /// Reads a template; a value of another type counts as an empty one.
+    fn read(document: &Value, params: &Params<'_>) -> Self {
+        if !document.is_object() {
+            return Self::default();
+        }
+        let labels = &document["nodeSelector"];
+        let node_selector = (!labels.is_null()).then(|| {
+            let labels = labels.as_object().into_iter().flatten();
+            let known = |(key, value): (&String, &Value)| {
+                Some((key.as_str().into(), params.resolve(value.as_str()?)?))
+            };
+            labels.filter_map(known).collect()
+        });
+        let claims = items(&document["volumes"]).filter_map(claim_of);
+        let claims = claims.filter(|claim| !claim.is_empty());
+        Self {
+            node_selector,
+            mounted: claims.filter_map(|claim| params.resolve(claim)).collect(),
+            document: Some(Box::new(params.resolve_template(document.clone()))),
+        }
+    }
+}
+
+impl Workspace {
+    fn read(of: &Value, run_uid: &str, params: &Params<'_>) -> Self {
+        let name = filled(&of["name"]).unwrap_or_default();
+        let template = &of["volumeClaimTemplate"];
+        let claim = claim_of(of).filter(|claim| !claim.is_empty());
+        let source = match claim.map(|claim| params.resolve_of_run(claim)) {
+            _ if template.is_object() => {
+                let modes = items(&template["spec"]["accessModes"]).filter_map(Value::as_str);
+                let template_name = filled(&template["metadata"]["name"]);
+                WorkspaceSource::Template(Template {
+                    claim: claim_name(template_name, name, run_uid).into(),
+                    access: Access::of_modes(modes),
+                    document: Some(Box::new(template.clone())),
+                })
+            }
+            Some(None) => WorkspaceSource::Unresolved,
+            Some(Some(claim)) if !claim.is_empty() => WorkspaceSource::Claim(claim),
+            _ => WorkspaceSource::Free,
+        };
+        Self { name: name.into(), source }
     }
 }
 
@@ -248,10 +380,6 @@ impl RowIndex<PipelineRun> for RunIndex {
 }
 
 impl PipelineRuns {
-    pub(super) fn with_uid(&self, uid: &str) -> Option<(&Name, &PipelineRun)> {
-        self.get_key_value(self.index().by_uid.get(uid)?)
-    }
-
     /// The names that `by_owner` has for the UID of a known run. Objects in another namespace are
     /// left out: an owner reference to another namespace is invalid.
     pub(super) fn owned<'v>(
@@ -261,12 +389,6 @@ impl PipelineRuns {
     ) -> impl Iterator<Item = &'v Name> + use<'v> {
         let namespace = self.index().by_uid.get(uid).map(|run| &run.namespace);
         by_owner.get(uid).filter(move |name| Some(&name.namespace) == namespace)
-    }
-
-    /// The child runs of the run with this UID.
-    pub(super) fn below(&self, uid: &str) -> impl Iterator<Item = (&Name, &PipelineRun)> {
-        let names = self.owned(&self.index().by_parent, uid);
-        names.filter_map(|name| self.get_key_value(name))
     }
 }
 

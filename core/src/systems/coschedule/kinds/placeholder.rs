@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
-    self, annotation, condition, is_finished, label, node_name, scheduled_since,
+    self, annotation, condition, is_finished, kept_texts, label, node_name, scheduled_since,
 };
 use crate::systems::coschedule::keys::{
     COMPONENT_VALUE, FAILED, GROUP, MODE, PLACEHOLDER, RECORD, of_run,
@@ -96,62 +96,6 @@ impl Placeholder {
         let by_name = self.claims.iter().map(ToString::to_string);
         by_name.chain(self.made(&name.name)).map(|claim| Name::new(&name.namespace, &claim))
     }
-
-    /// Reads a StatefulSet. `None` if it is not a placeholder. Admission keeps no details.
-    pub(crate) fn read(set: &apps::StatefulSet, scope: Scope) -> Option<Self> {
-        let metadata = &set.metadata;
-        let own_name = label(metadata, PLACEHOLDER)?;
-        if Some(own_name) != metadata.name.as_deref() {
-            return None;
-        }
-        let text = |key: &str| annotation(metadata, key).map(Into::into);
-        let spec = set.spec.as_ref();
-        let pod = spec.and_then(|spec| spec.template.spec.as_ref());
-        let pod_metadata = spec.and_then(|spec| spec.template.metadata.as_ref());
-        let templates = spec.and_then(|spec| spec.volume_claim_templates.as_ref());
-        let names = templates.into_iter().flatten().filter_map(|of| of.metadata.name.as_deref());
-        let details = (scope != Scope::Admission).then(|| {
-            Box::new(PlaceholderDetails {
-                is_annotated: metadata.annotations.is_some(),
-                annotations: metadata
-                    .annotations
-                    .iter()
-                    .flatten()
-                    .filter(|(key, _)| key.starts_with(PREFIX))
-                    .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-                    .collect(),
-                requests: pod.map(Resources::requested).unwrap_or_default(),
-                tolerations: pod.and_then(|pod| pod.tolerations.clone()).unwrap_or_default().into(),
-                node_selector: pod
-                    .and_then(|pod| pod.node_selector.as_ref())
-                    .into_iter()
-                    .flatten()
-                    .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-                    .collect(),
-                replicas: spec.and_then(|spec| spec.replicas),
-                has_annotations: pod_metadata
-                    .is_some_and(|metadata| metadata.annotations.is_some()),
-            })
-        });
-        let plan = pod_metadata.and_then(|metadata| PodPlan::read(metadata, own_name));
-        let run = Owner::of_tekton(metadata, "PipelineRun");
-        let record = annotation(metadata, RECORD).and_then(Record::parse);
-        let is_own = |record: &Record| {
-            run.as_ref().is_some_and(|run| of_run(&run.uid, &record.key) == own_name)
-        };
-        Some(Self {
-            identity: Identity::from(metadata),
-            record: record.filter(is_own).map(Box::new),
-            run,
-            group: text(GROUP),
-            mode: text(MODE),
-            failed: annotation(metadata, FAILED).is_some(),
-            claims: pod.map(claims).unwrap_or_default(),
-            templates: sorted(names.map(Into::into)),
-            plan: plan.map(Box::new),
-            details,
-        })
-    }
 }
 
 /// The claims that a pod mounts, sorted, each once.
@@ -208,8 +152,128 @@ pub(crate) struct PlaceholderPod {
 }
 
 impl PlaceholderPod {
-    /// Reads a pod. `None` if it is not that of a placeholder.
-    pub(crate) fn read(pod: &core::Pod, scope: Scope) -> Option<Self> {
+    /// Returns the room in its `requests`, or in what is `counted` of it, beside what it keeps. Of all else but
+    /// processor time and memory it is what its plan reserves: webhooks of others may request more.
+    pub(crate) fn room_in(&self, amounts: &Resources, kept: &Resources) -> Resources {
+        let kept = &self.others.plus(kept);
+        let reserved = self.plan.as_ref().and_then(|plan| plan.room.as_ref());
+        let other = reserved.map(|room| room.other.clone()).unwrap_or_default();
+        Resources { other, ..amounts.beyond(kept) }
+    }
+
+    /// The name of the placeholder, if the metadata is that of a placeholder's pod.
+    pub(crate) fn of(pod: &ObjectMeta) -> Option<&str> {
+        let placeholder = label(pod, PLACEHOLDER)?;
+        let name = pod.name.as_deref()?.strip_suffix(FIRST)?;
+        (name == placeholder).then_some(placeholder)
+    }
+
+    /// The node that it is bound to, unless it has ended or is being deleted.
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.node.as_deref().filter(|_| !self.finished && !self.identity.deleting)
+    }
+}
+
+static STATEFUL_SETS: Kind = Kind {
+    without: Some("placeholders are reported as if there were none"),
+    ..Kind::built_in(STATEFUL_SET)
+};
+
+/// The table of placeholders.
+pub(crate) type Placeholders = Rows<Placeholder, Sets<Box<str>>>;
+
+impl TableRow for Placeholder {
+    type Object = apps::StatefulSet;
+    const KIND: &'static Kind = &STATEFUL_SETS;
+    const COUNTED_AS: Option<&'static str> = Some("placeholders");
+
+    fn watches(_: Scope) -> Vec<Watch> {
+        vec![Watch { store: "placeholders", selector: PLACEHOLDER.into() }]
+    }
+
+    /// `None` if it is not a placeholder. Admission keeps no details.
+    fn from_object(set: &apps::StatefulSet, scope: Scope) -> Option<Self> {
+        let metadata = &set.metadata;
+        let own_name = label(metadata, PLACEHOLDER)?;
+        if Some(own_name) != metadata.name.as_deref() {
+            return None;
+        }
+        let text = |key: &str| annotation(metadata, key).map(Into::into);
+        let spec = set.spec.as_ref();
+        let pod = spec.and_then(|spec| spec.template.spec.as_ref());
+        let pod_metadata = spec.and_then(|spec| spec.template.metadata.as_ref());
+        let templates = spec.and_then(|spec| spec.volume_claim_templates.as_ref());
+        let names = templates.into_iter().flatten().filter_map(|of| of.metadata.name.as_deref());
+        let details = (scope != Scope::Admission).then(|| {
+            Box::new(PlaceholderDetails {
+                is_annotated: metadata.annotations.is_some(),
+                annotations: metadata
+                    .annotations
+                    .iter()
+                    .flatten()
+                    .filter(|(key, _)| key.starts_with(PREFIX))
+                    .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                    .collect(),
+                requests: pod.map(Resources::requested).unwrap_or_default(),
+                tolerations: pod.and_then(|pod| pod.tolerations.clone()).unwrap_or_default().into(),
+                node_selector: kept_texts(pod.and_then(|pod| pod.node_selector.as_ref())),
+                replicas: spec.and_then(|spec| spec.replicas),
+                has_annotations: pod_metadata
+                    .is_some_and(|metadata| metadata.annotations.is_some()),
+            })
+        });
+        let plan = pod_metadata.and_then(|metadata| PodPlan::read(metadata, own_name));
+        let run = Owner::of_tekton(metadata, "PipelineRun");
+        let record = annotation(metadata, RECORD).and_then(Record::parse);
+        let is_own = |record: &Record| {
+            run.as_ref().is_some_and(|run| of_run(&run.uid, &record.key) == own_name)
+        };
+        Some(Self {
+            identity: Identity::from(metadata),
+            record: record.filter(is_own).map(Box::new),
+            run,
+            group: text(GROUP),
+            mode: text(MODE),
+            failed: annotation(metadata, FAILED).is_some(),
+            claims: pod.map(claims).unwrap_or_default(),
+            templates: sorted(names.map(Into::into)),
+            plan: plan.map(Box::new),
+            details,
+        })
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
+    }
+}
+
+/// Placeholders are found by the UID of the run that owns them.
+impl GroupedRow for Placeholder {
+    type Key = Box<str>;
+
+    fn key(&self, _: &Name) -> Option<Box<str>> {
+        self.run.as_ref().map(|run| run.uid.clone())
+    }
+}
+
+/// The table of the pods of placeholders.
+pub(crate) type PlaceholderPods = Rows<PlaceholderPod>;
+
+impl TableRow for PlaceholderPod {
+    type Object = core::Pod;
+    const KIND: &'static Kind = &PODS;
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        match scope {
+            Scope::Admission => {
+                vec![Watch { store: "pods of placeholders", selector: PLACEHOLDER.into() }]
+            }
+            _ => all_for_controller(scope),
+        }
+    }
+
+    /// `None` if it is not the pod of a placeholder.
+    fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let placeholder = Self::of(&pod.metadata)?;
         let requests = pod.spec.as_ref().map(Resources::requested).unwrap_or_default();
         let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers);
@@ -252,83 +316,6 @@ impl PlaceholderPod {
             is_fixed: condition(pod, "PodResizePending")
                 .is_some_and(|it| it.reason.as_deref() == Some("Infeasible")),
         })
-    }
-
-    /// Returns the room in its `requests`, or in what is `counted` of it, beside what it keeps. Of all else but
-    /// processor time and memory it is what its plan reserves: webhooks of others may request more.
-    pub(crate) fn room_in(&self, amounts: &Resources, kept: &Resources) -> Resources {
-        let kept = &self.others.plus(kept);
-        let reserved = self.plan.as_ref().and_then(|plan| plan.room.as_ref());
-        let other = reserved.map(|room| room.other.clone()).unwrap_or_default();
-        Resources { other, ..amounts.beyond(kept) }
-    }
-
-    /// The name of the placeholder, if the metadata is that of a placeholder's pod.
-    pub(crate) fn of(pod: &ObjectMeta) -> Option<&str> {
-        let placeholder = label(pod, PLACEHOLDER)?;
-        let name = pod.name.as_deref()?.strip_suffix(FIRST)?;
-        (name == placeholder).then_some(placeholder)
-    }
-
-    /// The node that it is bound to, unless it has ended or is being deleted.
-    pub(crate) fn place(&self) -> Option<&str> {
-        self.node.as_deref().filter(|_| !self.finished && !self.identity.deleting)
-    }
-}
-
-static STATEFUL_SETS: Kind = Kind {
-    without: Some("placeholders are reported as if there were none"),
-    ..Kind::built_in(STATEFUL_SET)
-};
-
-/// The table of placeholders.
-pub(crate) type Placeholders = Rows<Placeholder, Sets<Box<str>>>;
-
-impl TableRow for Placeholder {
-    type Object = apps::StatefulSet;
-    const KIND: &'static Kind = &STATEFUL_SETS;
-    const COUNTED_AS: Option<&'static str> = Some("placeholders");
-
-    fn watches(_: Scope) -> Vec<Watch> {
-        vec![Watch { store: "placeholders", selector: PLACEHOLDER.into() }]
-    }
-
-    fn from_object(set: &apps::StatefulSet, scope: Scope) -> Option<Self> {
-        Self::read(set, scope)
-    }
-
-    fn identity(&self) -> Option<&Identity> {
-        Some(&self.identity)
-    }
-}
-
-/// Placeholders are found by the UID of the run that owns them.
-impl GroupedRow for Placeholder {
-    type Key = Box<str>;
-
-    fn key(&self, _: &Name) -> Option<Box<str>> {
-        self.run.as_ref().map(|run| run.uid.clone())
-    }
-}
-
-/// The table of the pods of placeholders.
-pub(crate) type PlaceholderPods = Rows<PlaceholderPod>;
-
-impl TableRow for PlaceholderPod {
-    type Object = core::Pod;
-    const KIND: &'static Kind = &PODS;
-
-    fn watches(scope: Scope) -> Vec<Watch> {
-        match scope {
-            Scope::Admission => {
-                vec![Watch { store: "pods of placeholders", selector: PLACEHOLDER.into() }]
-            }
-            _ => all_for_controller(scope),
-        }
-    }
-
-    fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
-        Self::read(pod, scope)
     }
 
     fn identity(&self) -> Option<&Identity> {

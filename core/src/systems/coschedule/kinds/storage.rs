@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::kubernetes::{annotation, label};
-use crate::systems::coschedule::keys::{GROUP, MODE, ONE_NODE, PARKED, PLACEHOLDER};
+use crate::systems::coschedule::keys::{MODE, ONE_NODE, PARKED, PLACEHOLDER};
 use crate::systems::coschedule::resources::{CLAIM, STORAGE_CLASS, VOLUME};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
@@ -73,10 +73,6 @@ pub(crate) struct Claim {
     pub bound: bool,
     /// The PipelineRun that owns it.
     pub run: Option<Owner>,
-    /// The TaskRun that owns it, if a user created that TaskRun.
-    pub task_run: Option<Owner>,
-    /// The annotation [`GROUP`].
-    pub group: Option<Box<str>>,
     /// The label [`PLACEHOLDER`]: the placeholder that the claim was created for.
     pub placeholder: Option<Box<str>>,
     /// The unparsed annotation [`MODE`]. On the claim of a placeholder it is the mode that the run had
@@ -98,46 +94,6 @@ impl Claim {
     }
 }
 
-impl From<&core::PersistentVolumeClaim> for Claim {
-    fn from(claim: &core::PersistentVolumeClaim) -> Self {
-        let spec = claim.spec.as_ref();
-        let annotation = |key: &str| annotation(&claim.metadata, key);
-        let class = spec.and_then(|spec| spec.storage_class_name.as_deref());
-        let status = claim.status.as_ref();
-        let placeholder = label(&claim.metadata, PLACEHOLDER);
-        let run = Owner::of_tekton(&claim.metadata, "PipelineRun");
-        Self {
-            identity: Identity::from(&claim.metadata),
-            access: Access::of_modes(
-                spec.and_then(|spec| spec.access_modes.as_ref())
-                    .into_iter()
-                    .flatten()
-                    .map(String::as_str),
-            ),
-            class: annotation(BETA_CLASS).or(class).map(Into::into),
-            volume: spec
-                .and_then(|spec| spec.volume_name.as_deref())
-                .filter(|name| !name.is_empty())
-                .map(Into::into),
-            bound: status.and_then(|status| status.phase.as_deref()) == Some("Bound"),
-            run: run.or_else(|| {
-                placeholder.and_then(|_| Owner::of_placeholders_claim(&claim.metadata))
-            }),
-            task_run: Owner::of_tekton(&claim.metadata, "TaskRun"),
-            group: annotation(GROUP).map(Into::into),
-            placeholder: placeholder.map(Into::into),
-            mode: annotation(MODE).map(Into::into),
-            one_node: annotation(ONE_NODE).map(Into::into),
-            protection: claim
-                .metadata
-                .finalizers
-                .iter()
-                .flatten()
-                .position(|finalizer| finalizer == PROTECTION),
-        }
-    }
-}
-
 /// A StorageClass. Two classes that differ only in `waits` are siblings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct StorageClass {
@@ -150,20 +106,6 @@ pub(crate) struct StorageClass {
     pub provisioning: storage::StorageClass,
     /// The unparsed annotation [`ONE_NODE`].
     pub one_node: Option<Box<str>>,
-}
-
-impl From<&storage::StorageClass> for StorageClass {
-    fn from(class: &storage::StorageClass) -> Self {
-        let mut annotations = DEFAULT.iter().map(|key| annotation(&class.metadata, key));
-        let is_default = annotations.any(|value| value == Some("true"));
-        let created = class.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        Self {
-            default_since: is_default.then(|| created.unwrap_or(Timestamp::MIN)),
-            waits: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
-            provisioning: provisioning(class),
-            one_node: annotation(&class.metadata, ONE_NODE).map(Into::into),
-        }
-    }
 }
 
 impl StorageClass {
@@ -203,18 +145,6 @@ pub(crate) struct Volume {
     pub terms: Box<[NodeSelectorTerm]>,
 }
 
-impl From<&core::PersistentVolume> for Volume {
-    fn from(volume: &core::PersistentVolume) -> Self {
-        let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
-        let required = affinity.and_then(|affinity| affinity.required.as_ref());
-        Self {
-            terms: required
-                .map(|required| required.node_selector_terms.clone().into())
-                .unwrap_or_default(),
-        }
-    }
-}
-
 static CLAIMS: Kind = Kind {
     without: Some("every claim is treated as one that a single node mounts"),
     ..Kind::built_in(CLAIM)
@@ -229,7 +159,39 @@ impl TableRow for Claim {
     const COUNTED_AS: Option<&'static str> = Some("persistentvolumeclaims");
 
     fn from_object(claim: &core::PersistentVolumeClaim, _: Scope) -> Option<Self> {
-        Some(Self::from(claim))
+        let spec = claim.spec.as_ref();
+        let annotation = |key: &str| annotation(&claim.metadata, key);
+        let class = spec.and_then(|spec| spec.storage_class_name.as_deref());
+        let status = claim.status.as_ref();
+        let placeholder = label(&claim.metadata, PLACEHOLDER);
+        let run = Owner::of_tekton(&claim.metadata, "PipelineRun");
+        Some(Self {
+            identity: Identity::from(&claim.metadata),
+            access: Access::of_modes(
+                spec.and_then(|spec| spec.access_modes.as_ref())
+                    .into_iter()
+                    .flatten()
+                    .map(String::as_str),
+            ),
+            class: annotation(BETA_CLASS).or(class).map(Into::into),
+            volume: spec
+                .and_then(|spec| spec.volume_name.as_deref())
+                .filter(|name| !name.is_empty())
+                .map(Into::into),
+            bound: status.and_then(|status| status.phase.as_deref()) == Some("Bound"),
+            run: run.or_else(|| {
+                placeholder.and_then(|_| Owner::of_placeholders_claim(&claim.metadata))
+            }),
+            placeholder: placeholder.map(Into::into),
+            mode: annotation(MODE).map(Into::into),
+            one_node: annotation(ONE_NODE).map(Into::into),
+            protection: claim
+                .metadata
+                .finalizers
+                .iter()
+                .flatten()
+                .position(|finalizer| finalizer == PROTECTION),
+        })
     }
 
     fn identity(&self) -> Option<&Identity> {
@@ -260,7 +222,15 @@ impl TableRow for StorageClass {
     const COUNTED_AS: Option<&'static str> = Some("storageclasses");
 
     fn from_object(class: &storage::StorageClass, _: Scope) -> Option<Self> {
-        Some(Self::from(class))
+        let mut annotations = DEFAULT.iter().map(|key| annotation(&class.metadata, key));
+        let is_default = annotations.any(|value| value == Some("true"));
+        let created = class.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        Some(Self {
+            default_since: is_default.then(|| created.unwrap_or(Timestamp::MIN)),
+            waits: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
+            provisioning: provisioning(class),
+            one_node: annotation(&class.metadata, ONE_NODE).map(Into::into),
+        })
     }
 }
 
@@ -276,7 +246,13 @@ impl TableRow for Volume {
     const COUNTED_AS: Option<&'static str> = Some("persistentvolumes");
 
     fn from_object(volume: &core::PersistentVolume, _: Scope) -> Option<Self> {
-        Some(Self::from(volume))
+        let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+        let required = affinity.and_then(|affinity| affinity.required.as_ref());
+        Some(Self {
+            terms: required
+                .map(|required| required.node_selector_terms.clone().into())
+                .unwrap_or_default(),
+        })
     }
 }
 

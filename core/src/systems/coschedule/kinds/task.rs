@@ -6,8 +6,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::tekton;
-use super::variables::items;
+use super::tekton::{self, items};
 use crate::systems::coschedule::resources::TASK;
 use crate::view::document::{Foreign, ForeignRow};
 use crate::view::rows::{Rows, TableRow};

@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::tekton::{self, Mount, Status};
+use super::tekton::{self, claim_of, is_done, items};
 use crate::kubernetes::{annotation, label};
 use crate::systems::coschedule::keys::{ASSISTANT, MODE, PIPELINE_TASK};
 use crate::systems::coschedule::resources::TASK_RUN;
-use crate::view::document::{Foreign, ForeignRow, List, part};
+use crate::view::document::{Foreign, ForeignRow};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::rows::{RowIndex, Rows, TableRow};
@@ -39,21 +38,13 @@ pub(crate) struct TaskRun {
     pub refusal: Option<Box<str>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    workspaces: List<Mount>,
-}
-
 impl ForeignRow for TaskRun {
     fn read(metadata: &ObjectMeta, spec: Value, status: Value) -> Self {
-        let (spec, status) = (part::<Spec>(spec), part::<Status>(status));
-        let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         // What is not a claim's name is left out, as Tekton creates no pod of it.
-        let claims = spec.workspaces.parts().filter_map(Mount::claim).map(Into::into);
+        let claims = items(&spec["workspaces"]).filter_map(claim_of).map(Into::into);
         let claims: BTreeSet<Box<str>> = claims.collect();
         // Tekton tries again, with growing pauses.
-        let refused = status.waiting("ExceededResourceQuota");
+        let refused = tekton::waiting(&status, "ExceededResourceQuota");
         Self {
             identity: Identity::from(metadata),
             run: Owner::of_tekton(metadata, "PipelineRun"),
@@ -61,9 +52,9 @@ impl ForeignRow for TaskRun {
             mode: annotation(metadata, MODE).map(Into::into),
             is_assisted: annotation(metadata, ASSISTANT).is_some(),
             claims: claims.into_iter().collect(),
-            done: status.is_done(),
-            refused_since: refused.and_then(|of| of.last_transition_time.as_deref()?.parse().ok()),
-            refusal: status.refusal(),
+            done: is_done(&status),
+            refused_since: refused.and_then(|of| of["lastTransitionTime"].as_str()?.parse().ok()),
+            refusal: tekton::refusal(&status),
         }
     }
 }

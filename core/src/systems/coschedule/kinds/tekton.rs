@@ -1,10 +1,9 @@
 //! Tekton's API group: its kinds, and its objects as owners of others.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::kubernetes::own_refusal;
-use crate::view::document::{List, Part, Text};
 use crate::view::table::Definition;
 use crate::view::{Kind, Owner, Resource};
 
@@ -24,68 +23,44 @@ pub(super) const fn kind(resource: Resource) -> Kind {
     }
 }
 
-/// The claim of a workspace or of a volume.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct ClaimSource {
-    pub(super) claim_name: Text,
+/// Returns the items of a list; none of any other value.
+pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
-/// A volume of a pod template, or a workspace of a TaskRun.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct Mount {
-    pub(super) persistent_volume_claim: Part<ClaimSource>,
+/// Returns the items of a list that are objects.
+pub(super) fn objects(list: &Value) -> impl Iterator<Item = &Value> {
+    items(list).filter(|item| item.is_object())
 }
 
-impl Mount {
-    /// Returns the name of its claim, which may be empty.
-    pub(super) fn claim(&self) -> Option<&str> {
-        self.persistent_volume_claim.0.as_ref()?.claim_name.as_deref()
-    }
+/// Returns a string, unless it is empty.
+pub(super) fn filled(text: &Value) -> Option<&str> {
+    text.as_str().filter(|text| !text.is_empty())
 }
 
-/// The status of a PipelineRun or of a TaskRun.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Status {
-    conditions: List<Condition>,
+/// Returns the name of the claim of a workspace or of a volume, which may be empty.
+pub(super) fn claim_of(mount: &Value) -> Option<&str> {
+    mount["persistentVolumeClaim"]["claimName"].as_str()
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct Condition {
-    pub(super) last_transition_time: Text,
-    message: Text,
-    reason: Text,
-    status: Text,
-    #[serde(rename = "type")]
-    type_: Text,
+/// Finds the condition `Succeeded` with this value in the status of a PipelineRun or of a TaskRun.
+fn succeeded<'s>(status: &'s Value, value: &str) -> Option<&'s Value> {
+    items(&status["conditions"]).find(|of| of["type"] == "Succeeded" && of["status"] == value)
 }
 
-impl Status {
-    /// Finds the condition `Succeeded` with this status.
-    fn succeeded(&self, status: &str) -> Option<&Condition> {
-        self.conditions.parts().find(|condition| {
-            condition.type_.as_deref() == Some("Succeeded")
-                && condition.status.as_deref() == Some(status)
-        })
-    }
+/// Returns true if the run with this status has ended.
+pub(super) fn is_done(status: &Value) -> bool {
+    ["True", "False"].iter().any(|value| succeeded(status, value).is_some())
+}
 
-    /// Returns whether the run has ended.
-    pub(super) fn is_done(&self) -> bool {
-        ["True", "False"].iter().any(|status| self.succeeded(status).is_some())
-    }
+/// Returns the answer of stowplan's webhook for which the run with this status has failed.
+pub(super) fn refusal(status: &Value) -> Option<Box<str>> {
+    own_refusal(succeeded(status, "False")?["message"].as_str()?).map(Into::into)
+}
 
-    /// Returns the answer of stowplan's webhook for which the run has failed.
-    pub(super) fn refusal(&self) -> Option<Box<str>> {
-        own_refusal(self.succeeded("False")?.message.as_deref()?).map(Into::into)
-    }
-
-    /// Finds the condition of a run that has not ended for this reason.
-    pub(super) fn waiting(&self, reason: &str) -> Option<&Condition> {
-        self.succeeded("Unknown").filter(|condition| condition.reason.as_deref() == Some(reason))
-    }
+/// Finds the condition of a run with this status that has not ended for this reason.
+pub(super) fn waiting<'s>(status: &'s Value, reason: &str) -> Option<&'s Value> {
+    succeeded(status, "Unknown").filter(|condition| condition["reason"] == reason)
 }
 
 impl Owner {

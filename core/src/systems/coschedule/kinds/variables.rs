@@ -2,20 +2,10 @@
 
 use std::collections::HashMap;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::pipeline::{Pipeline, PipelineTask};
-use super::tekton::VARIABLE;
-use crate::view::document::{List, Text};
-
-/// A param of a run.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Param {
-    name: Text,
-    value: Text,
-}
+use super::tekton::{VARIABLE, items};
 
 /// The params of a run whose values are strings.
 #[derive(Debug, Default)]
@@ -71,10 +61,9 @@ impl Resolved {
 
 impl<'v> Params<'v> {
     /// Reads the params of a run.
-    pub(super) fn read(params: &'v List<Param>) -> Self {
-        let texts = params.parts();
-        let texts = texts.filter_map(|of| Some((of.name.as_deref()?, of.value.as_deref()?)));
-        Self(texts.collect())
+    pub(super) fn read(params: &'v Value) -> Self {
+        let texts = items(params);
+        Self(texts.filter_map(|of| Some((of["name"].as_str()?, of["value"].as_str()?))).collect())
     }
 
     /// Replaces the variables of the run's params in `text`, as Tekton does for workspaces before a run
@@ -148,11 +137,6 @@ impl<'v> Params<'v> {
             _ => true,
         }
     }
-}
-
-/// Returns the items of a list; none of any other value.
-pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }
 
 fn has_variable(value: &Value) -> bool {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::systems::View;
 use crate::systems::coschedule::keys::PIPELINE_TASK;
-use crate::systems::coschedule::kinds::pipeline_run::{PipelineRun, PipelineSource, Template};
+use crate::systems::coschedule::kinds::{PipelineRun, PipelineSource, Template};
 use crate::systems::coschedule::resources::TASK_RUN;
 use crate::systems::preview::Completion;
 use crate::view::Name;

@@ -206,7 +206,7 @@ impl<'v> Facts<'v> {
             let pods = view.mounting(&Name::new(namespace, claim));
             let pods = pods.filter(|(pod, _)| {
                 view.member(pod).is_none_or(|member| member.placeholder.is_none())
-                    && !view.is_placeholder_pod(pod)
+                    && view.placeholder_pods.get(pod).is_none()
             });
             pods.filter_map(move |(pod, mounted)| {
                 let node = mounted.node.as_deref();
