@@ -3,10 +3,7 @@
 use super::keys;
 use super::record::Record;
 use crate::systems::View;
-use crate::systems::coschedule::kinds::member::Member;
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::placeholder::Placeholder;
-use crate::systems::coschedule::kinds::task_run::TaskRun;
+use crate::systems::coschedule::kinds::{Member, PipelineRun, Placeholder, TaskRun};
 use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::view::{Key, Name};
 
@@ -76,24 +73,14 @@ pub(super) fn refused(view: &View) -> impl Iterator<Item = (&Name, &TaskRun, &Na
     })
 }
 
-/// A run and the runs below it.
-pub(super) fn with_below<'v>(
-    run: &'v PipelineRun,
-    view: &'v View,
-) -> impl Iterator<Item = &'v PipelineRun> {
-    std::iter::once(run).chain(below(run, view).into_iter().map(|(_, run)| run))
-}
-
-/// The runs below a run: its child runs, and theirs.
-pub(super) fn below<'v>(run: &PipelineRun, view: &'v View) -> Vec<(&'v Name, &'v PipelineRun)> {
-    let mut found: Vec<_> = view.runs_below(&run.identity.uid).collect();
+/// A run and the runs below it: first the run, then its child runs, and theirs.
+pub(super) fn with_below<'v>(run: &'v PipelineRun, view: &'v View) -> Vec<&'v PipelineRun> {
+    let mut found = vec![run];
     let mut level = found.clone();
     // Forged owner references can form a cycle.
-    for _ in 1..MAX_DEPTH {
-        level = level.iter().flat_map(|(_, run)| view.runs_below(&run.identity.uid)).collect();
-        if level.is_empty() {
-            break;
-        }
+    for _ in 0..MAX_DEPTH {
+        let below = level.iter().flat_map(|run| view.runs_below(&run.identity.uid));
+        level = below.map(|(_, run)| run).collect();
         found.extend(&level);
     }
     found

@@ -16,14 +16,11 @@
 //! Requirements that contradict each other are a [`Conflict`], which is reported.
 //!
 //! # Modules
-//! `uses`: finds the claims and tasks of a run. `parts`: joins them to parts. `split`: splits parts
-//! whose volumes no common node can mount. `membership`: which group a pod belongs to. `leader`: which
-//! of the groups that share a claim comes first.
+//! `uses`: finds the claims and tasks of a run. `parts`: joins them to parts, and splits those whose volumes no
+//! common node can mount. `leader`: which of the groups that share a claim comes first.
 
 mod leader;
-mod membership;
 mod parts;
-mod split;
 mod uses;
 
 use std::collections::BTreeSet;
@@ -33,13 +30,11 @@ use super::mode::{self, BadMode};
 use super::record::Record;
 use super::{family, keys};
 use crate::systems::View;
-use crate::systems::coschedule::kinds::pipeline_run::{Labels, PipelineRun};
+use crate::systems::coschedule::kinds::{Labels, PipelineRun};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::policy::Policy;
 use crate::view::{Key, Name};
 pub(crate) use leader::{Leader, Leaders, LiveGroup, Who};
-pub(crate) use membership::Membership;
-pub(super) use membership::needs_no_node;
 use parts::{Part, Parting};
 use uses::{Unit, Uses};
 
@@ -81,6 +76,17 @@ pub(crate) struct Group {
     pub isolated: bool,
 }
 
+/// The relation of a pod to the groups of its run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Membership<'g> {
+    /// It may run anywhere.
+    Free,
+    /// It belongs to this group.
+    Of(&'g Group),
+    /// Its claims are those of two groups, which cannot share a node.
+    Several(&'g Group, &'g Group),
+}
+
 /// A claim of a group.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct GroupClaim {
@@ -92,71 +98,19 @@ pub(crate) struct GroupClaim {
     pub one_node: bool,
 }
 
-/// Two requirements of a run that contradict each other.
+/// Two requirements of a run that contradict each other, as they are reported.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Conflict {
     /// No node can mount the volumes of both claims.
-    Volumes {
-        /// A claim.
-        first: Box<str>,
-        /// The other.
-        second: Box<str>,
-        /// The task that uses both, if it is known.
-        task: Option<Box<str>>,
-        /// Where the volume of each can be mounted.
-        places: [Box<str>; 2],
-    },
+    Volumes(String),
     /// Two tasks that should share a node, or two TaskRuns of a matrix, select different ones.
-    Selectors {
-        /// The label of the node.
-        label: Box<str>,
-        /// A task and the value that it selects.
-        first: (Box<str>, Box<str>),
-        /// The other.
-        second: (Box<str>, Box<str>),
-        /// True if the other is placed without its run. If not, a claim keeps both together.
-        is_alone: bool,
-    },
-}
-
-impl Conflict {
-    /// The conflict if no claim keeps the two together.
-    fn placed_alone(mut self) -> Self {
-        if let Self::Selectors { is_alone, .. } = &mut self {
-            *is_alone = true;
-        }
-        self
-    }
+    Selectors(String),
 }
 
 impl fmt::Display for Conflict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Volumes { first, second, task, places: [of_first, of_second] } => {
-                write!(formatter, "no node can mount both claims {first} and {second}")?;
-                match task {
-                    Some(task) => write!(formatter, ", and task {task} uses both")?,
-                    None => formatter.write_str(", so the run is on several nodes")?,
-                }
-                write!(formatter, ": claim {first} is {of_first}, claim {second} {of_second}")
-            }
-            Self::Selectors { label, first: (task, value), second: (other, wanted), is_alone } => {
-                let is_same = task == other;
-                let by = match is_same {
-                    true => "by its matrix also".to_owned(),
-                    false => format!("task {other}"),
-                };
-                let effect = match (is_alone, is_same) {
-                    (true, true) => "the second is placed without the group of the run".to_owned(),
-                    (true, false) => format!("task {other} is placed without the group of the run"),
-                    (false, _) => "they share a claim that one node mounts at a time".to_owned(),
-                };
-                write!(
-                    formatter,
-                    "task {task} asks for nodes with {label}={value} and {by} for {label}={wanted}, and {effect}"
-                )
-            }
-        }
+        let (Self::Volumes(text) | Self::Selectors(text)) = self;
+        formatter.write_str(text)
     }
 }
 
@@ -260,6 +214,64 @@ impl Groups {
     pub(crate) fn owner_of(&self, claim: &str) -> Option<&Group> {
         let owns = |own: &GroupClaim| own.is_replaceable() && *own.name == *claim;
         self.groups.iter().find(|group| group.claims.iter().any(owns))
+    }
+
+    /// Finds the group of a pod of the run by its task, the claims that it mounts and its node selector.
+    /// `needs_no_node`: whether a claim is known not to need one node.
+    pub(crate) fn membership(
+        &self,
+        task: Option<&str>,
+        claims: &[&str],
+        node_selector: &[(&str, &str)],
+        needs_no_node: impl Fn(&str) -> bool,
+    ) -> Membership<'_> {
+        let mut by_node = self.groups.iter().filter(|group| {
+            claims.iter().any(|claim| group.claim(claim).is_some_and(|of| of.one_node))
+        });
+        match (by_node.next(), by_node.next()) {
+            (Some(group), None) => return Membership::Of(group),
+            (Some(first), Some(second)) => return Membership::Several(first, second),
+            (None, _) => {}
+        }
+        let free = |claim: &str| self.free.iter().find(|of| *of.name == *claim);
+        // Its users were left out of the group, because they ask for other nodes.
+        if claims.iter().any(|claim| free(claim).is_some_and(|of| of.one_node)) {
+            return Membership::Free;
+        }
+        let of_task = |group: &&Group| {
+            task.is_some_and(|task| group.tasks.as_ref().is_some_and(|of| of.contains(task)))
+        };
+        // A claim that the run does not name comes from a task's result or a nested pipeline.
+        if claims.iter().any(|claim| free(claim).is_none() && !needs_no_node(claim)) {
+            let mut derived = self.groups.iter().filter(|group| group.derived);
+            let named = derived.clone().find(of_task);
+            if let Some(group) = named.or_else(|| derived.find(|group| group.tasks.is_none())) {
+                return Membership::Of(group);
+            }
+        }
+        if self.mode == CoscheduleMode::Workspaces {
+            return Membership::Free;
+        }
+        let agrees = |group: &&Group| {
+            let selected =
+                |key: &str| group.node_selector.iter().find(|(known, _)| **known == *key);
+            node_selector
+                .iter()
+                .all(|(key, value)| selected(key).is_none_or(|(_, wanted)| **wanted == **value))
+        };
+        let uses = |group: &&Group| claims.iter().any(|claim| group.has(claim));
+        let groups = || self.groups.iter();
+        let found = groups().find(of_task).or_else(|| groups().filter(agrees).find(uses));
+        let found = found.or_else(|| groups().find(agrees));
+        found.map_or(Membership::Free, Membership::Of)
+    }
+}
+
+/// Returns whether a claim of this namespace is known not to need one node.
+pub(crate) fn needs_no_node<'v>(namespace: &'v str, view: &'v View) -> impl Fn(&str) -> bool + 'v {
+    move |claim| {
+        let known = view.claim(&Name::new(namespace, claim));
+        known.is_some_and(|claim| !claim.access.needs_one_node())
     }
 }
 

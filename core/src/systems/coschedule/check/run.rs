@@ -10,18 +10,15 @@ use crate::systems::View;
 use crate::systems::check::words::{SEE_CONTROLLER, of_pod, some};
 use crate::systems::check::{Context, Diagnosis};
 use crate::systems::coschedule::groups::{self, Conflict, Group, Groups, Leader, Who};
-use crate::systems::coschedule::kinds::pipeline_run::{
-    PipelineRun, PipelineSource, WorkspaceSource,
+use crate::systems::coschedule::kinds::{
+    FIRST, PipelineRun, PipelineSource, PlaceholderPod, TaskRun, WorkspaceSource,
 };
-use crate::systems::coschedule::kinds::placeholder::{FIRST, PlaceholderPod};
-use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::owner::{Belonging, belonging};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::reconcile::{Explained, Why};
 use crate::systems::coschedule::resources::{PIPELINE, PIPELINE_RUN, TASK_RUN};
 use crate::systems::coschedule::{family, keys, mode};
 use crate::systems::exclusion::Exclusion;
-use crate::systems::policy::Policy;
 use crate::view::{Key, Name, Owner};
 
 /// Explains why a run waits. `None`: there is no such run.
@@ -48,7 +45,12 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
             .asked
             .push(format!("a part of PipelineRun {}, whose groups follow", root_name.name));
     }
-    if let Some(why) = ignored_because(&key.namespace, view, policy) {
+    let exclusion = || Exclusion::of_namespace(&key.namespace, view, policy);
+    let ignored_because = match policy.coschedule.enabled {
+        false => Some("the policy has coscheduling disabled".to_owned()),
+        true => exclusion().map(|exclusion| exclusion.explain(&key.namespace)),
+    };
+    if let Some(why) = ignored_because {
         diagnosis.decided.push(format!("nothing: {why}"));
         return Some(diagnosis);
     }
@@ -94,7 +96,7 @@ fn refusals<'v>(
     run: &'v PipelineRun,
     view: &'v View,
 ) -> impl Iterator<Item = (&'v str, Option<&'v TaskRun>)> {
-    family::with_below(run, view).flat_map(move |run| {
+    family::with_below(run, view).into_iter().flat_map(move |run| {
         let task_runs = view.task_runs_of_run(namespace, &run.identity.uid);
         let of_tasks = task_runs.filter_map(|of| Some((of.refusal.as_deref()?, Some(of))));
         run.refusal.as_deref().map(|refusal| (refusal, None)).into_iter().chain(of_tasks)
@@ -117,15 +119,6 @@ fn report_refused(diagnosis: &mut Diagnosis, namespace: &str, run: &PipelineRun,
         let remedy = "do that, and create the run again: one that has failed is not continued";
         diagnosis.report(format!("{subject}: {refusal}"), remedy);
     }
-}
-
-/// Explains why nothing in a namespace is coscheduled.
-fn ignored_because(namespace: &str, view: &View, policy: &Policy) -> Option<String> {
-    if !policy.coschedule.enabled {
-        return Some("the policy has coscheduling disabled".to_owned());
-    }
-    let exclusion = Exclusion::of_namespace(namespace, view, policy)?;
-    Some(exclusion.explain(namespace))
 }
 
 /// Names the object that sets the mode of a run, for people.
@@ -329,10 +322,10 @@ impl Run<'_> {
 
 fn remedy_of(conflict: &Conflict) -> &'static str {
     match conflict {
-        Conflict::Volumes { .. } => {
+        Conflict::Volumes(_) => {
             "give the run claims of a class that binds with its first pod (WaitForFirstConsumer), or one claim with a subPath for each"
         }
-        Conflict::Selectors { .. } => {
+        Conflict::Selectors(_) => {
             "let both ask for the same nodes, or share a claim that several nodes can mount (ReadWriteMany)"
         }
     }

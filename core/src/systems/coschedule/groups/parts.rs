@@ -1,12 +1,16 @@
 //! Joins the claims and tasks of a run to parts, which become groups. Then the records are applied: each
-//! keeps its claims and tasks, whatever the Pipeline says now.
+//! keeps its claims and tasks, whatever the Pipeline says now. Then the parts are split whose volumes no
+//! common node can mount.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
+
 use super::Conflict;
-use super::uses::{Uses, known};
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::storage::Access;
+use super::uses::{Task, Uses, known};
+use crate::placement::affinity::excludes;
+use crate::placement::intent::AnyOf;
+use crate::systems::coschedule::kinds::{Access, PipelineRun};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::record::Record;
 
@@ -25,26 +29,40 @@ pub(super) struct Part<'v> {
 /// The labels of nodes that tasks ask for, each with its value and the first task that asks for it.
 type Wishes<'v> = BTreeMap<&'v str, (&'v str, &'v str)>;
 
+/// A label of which tasks ask for two values, and each value with the first task that asks for it.
+type Clash<'v> = (&'v str, [(&'v str, &'v str); 2]);
+
 /// Combines wishes: the task, the label and its value. Each label has its first value; the first other value
-/// is returned as a conflict.
+/// is returned as a clash.
 fn combine<'v>(
     wishes: impl Iterator<Item = (&'v str, &'v str, &'v str)>,
-) -> (Wishes<'v>, Option<Conflict>) {
+) -> (Wishes<'v>, Option<Clash<'v>>) {
     let mut joined = Wishes::new();
     let mut clash = None;
     for (task, label, value) in wishes {
         let first = *joined.entry(label).or_insert((value, task));
         if first.0 != value && clash.is_none() {
-            clash = Some(contradiction(label, first, (value, task)));
+            clash = Some((label, [first, (value, task)]));
         }
     }
     (joined, clash)
 }
 
-/// The conflict between two tasks that ask for different values of a label.
-fn contradiction(label: &str, first: (&str, &str), second: (&str, &str)) -> Conflict {
-    let [first, second] = [first, second].map(|(value, task)| (task.into(), value.into()));
-    Conflict::Selectors { label: label.into(), first, second, is_alone: false }
+/// The conflict between tasks that ask for different values of a label. `is_alone`: the second task is placed without
+/// its run. If not, a claim keeps both together.
+fn contradiction(clash: Clash<'_>, is_alone: bool) -> Conflict {
+    let (label, [(value, task), (wanted, other)]) = clash;
+    let (by, alone) = match task == other {
+        true => ("by its matrix also".to_owned(), "the second is".to_owned()),
+        false => (format!("task {other}"), format!("task {other} is")),
+    };
+    let effect = match is_alone {
+        true => format!("{alone} placed without the group of the run"),
+        false => "they share a claim that one node mounts at a time".to_owned(),
+    };
+    Conflict::Selectors(format!(
+        "task {task} asks for nodes with {label}={value} and {by} for {label}={wanted}, and {effect}"
+    ))
 }
 
 fn values<'v>(wishes: Wishes<'v>) -> BTreeMap<&'v str, &'v str> {
@@ -133,7 +151,7 @@ impl<'v> Parting<'_, 'v> {
     }
 
     /// Returns the units that a group of this mode can have.
-    pub(super) fn groupable(&self) -> BTreeSet<usize> {
+    fn groupable(&self) -> BTreeSet<usize> {
         let is_groupable = |unit: &usize| match self.mode {
             CoscheduleMode::Workspaces => self.needs_one_node(unit),
             _ => self.uses.units[*unit].access != Access::OnePod,
@@ -211,7 +229,7 @@ impl<'v> Parting<'_, 'v> {
     }
 
     /// The key of a group that has these units: its first workspace, else its first claim.
-    pub(super) fn key_of(&self, units: &BTreeSet<usize>) -> Box<str> {
+    fn key_of(&self, units: &BTreeSet<usize>) -> Box<str> {
         let units = || units.iter().map(|unit| &self.uses.units[*unit]);
         let workspace = units().find_map(|unit| unit.workspaces.first());
         let claim = || units().find_map(|unit| unit.claim);
@@ -244,7 +262,7 @@ impl<'v> Parting<'_, 'v> {
     }
 
     /// Combines the wishes of tasks.
-    fn wishes_of(&self, tasks: &[usize]) -> (Wishes<'v>, Option<Conflict>) {
+    fn wishes_of(&self, tasks: &[usize]) -> (Wishes<'v>, Option<Clash<'v>>) {
         combine(
             tasks.iter().map(|task| &self.uses.tasks[*task]).flat_map(|task| {
                 task.selector.iter().map(|&(label, value)| (task.name, label, value))
@@ -256,10 +274,8 @@ impl<'v> Parting<'_, 'v> {
     /// conflict and returns the run's own.
     fn wishes_of_sharing(&mut self, tasks: &[usize]) -> Wishes<'v> {
         let (joined, clash) = self.wishes_of(tasks);
-        if clash.is_none() {
-            return joined;
-        }
-        self.conflicts.extend(clash);
+        let Some(clash) = clash else { return joined };
+        self.conflicts.push(contradiction(clash, false));
         let first = tasks.first().map_or("", |task| self.uses.tasks[*task].name);
         let of_run = known(self.run.template.node_selector.as_ref(), None);
         of_run.map(|(label, value)| (label, (value, first))).collect()
@@ -300,7 +316,7 @@ impl<'v> Parting<'_, 'v> {
             };
             let clash = own.iter().find_map(|(label, second)| {
                 let first = wishes.get(label).filter(|first| first.0 != second.0)?;
-                Some(contradiction(label, *first, *second).placed_alone())
+                Some(contradiction((*label, [*first, *second]), true))
             });
             if clash.is_some() {
                 run.units.retain(|unit| !units.contains(unit));
@@ -310,13 +326,107 @@ impl<'v> Parting<'_, 'v> {
             own.into_iter().for_each(|(label, wish)| _ = wishes.entry(label).or_insert(wish));
             match of_matrix {
                 // Its pods with the first value are in the group, by their node selectors.
-                Some(of_matrix) => self.conflicts.push(of_matrix.placed_alone()),
+                Some(of_matrix) => self.conflicts.push(contradiction(of_matrix, true)),
                 None => run.tasks.extend(users),
             }
         }
         self.conflicts.extend(left_out);
         run.tasks.sort_unstable();
         Part { has_tasks: true, selector: values(wishes), ..run }
+    }
+
+    /// Splits a part whose volumes no common node can mount into one part for each set of volumes that a
+    /// common node may be able to mount.
+    fn split_by_volumes(&self, mut part: Part<'v>) -> Vec<Part<'v>> {
+        let (mut sets, free) = self.sets_by_volumes(&part.units);
+        if sets.len() < 2 {
+            return vec![part];
+        }
+        for &unit in &free {
+            let with = self.companion(unit, &sets, &part.tasks);
+            sets[with].insert(unit);
+        }
+        // Sorted by unit, so that the first, which keeps the key, does not depend on bound volumes.
+        sets.sort_by_key(|set| set.first().copied());
+        let mut left = std::mem::take(&mut part.tasks);
+        let mut parts = Vec::new();
+        for (index, set) in sets.iter().enumerate() {
+            let key = if index == 0 { part.key.clone() } else { self.key_of(set) };
+            // Each task belongs to the first set with a claim that it uses, else to the first set.
+            let is_its = |task: &usize| {
+                let uses = |set| !self.uses.tasks[*task].units.is_disjoint(set);
+                uses(set) || index == 0 && !sets.iter().any(uses)
+            };
+            let (tasks, others) = left.into_iter().partition(is_its);
+            left = others;
+            let (has_tasks, selector) = (part.has_tasks, part.selector.clone());
+            parts.push(Part { key, units: set.clone(), tasks, has_tasks, selector });
+        }
+        parts
+    }
+
+    /// Sets of units that a common node may be able to mount, and the units that all nodes can mount.
+    fn sets_by_volumes(&self, units: &BTreeSet<usize>) -> (Vec<BTreeSet<usize>>, BTreeSet<usize>) {
+        // Only units with node terms can conflict.
+        let (bound, free): (BTreeSet<usize>, BTreeSet<usize>) =
+            units.iter().partition(|unit| !self.uses.units[**unit].terms.is_empty());
+        let mut sets: Vec<BTreeSet<usize>> = Vec::new();
+        for &unit in &bound {
+            let apart = |other: &usize| {
+                are_apart(self.uses.units[unit].terms, self.uses.units[*other].terms)
+            };
+            match sets.iter_mut().find(|set| !set.iter().any(apart)) {
+                Some(set) => {
+                    set.insert(unit);
+                }
+                None => sets.push([unit].into()),
+            }
+        }
+        (sets, free)
+    }
+
+    /// The set to which a unit without node terms is added: that of a task which uses it and no other
+    /// set, else the first.
+    fn companion(&self, unit: usize, sets: &[BTreeSet<usize>], users: &[usize]) -> usize {
+        let of_task = |units: &BTreeSet<usize>| {
+            let mut used = (0..sets.len()).filter(|set| !sets[*set].is_disjoint(units));
+            used.next().filter(|_| used.next().is_none())
+        };
+        let users = users.iter().map(|task| &self.uses.tasks[*task].units);
+        users.filter(|units| units.contains(&unit)).find_map(of_task).unwrap_or_default()
+    }
+
+    /// Reports which claims no common node can mount although they should share one: those of a task, or of
+    /// the whole run if its tasks are not known.
+    fn report_volumes(&mut self) {
+        let all = self.groupable();
+        if self.sets_by_volumes(&all).0.len() < 2 {
+            return;
+        }
+        let conflict = |units: &BTreeSet<usize>, task: Option<&str>| {
+            let of = |unit: usize| &self.uses.units[unit];
+            let mut pairs = units.iter().flat_map(|a| units.range(a + 1..).map(move |b| (*a, *b)));
+            let (a, b) = pairs.find(|(a, b)| are_apart(of(*a).terms, of(*b).terms))?;
+            let [first, second] = [a, b].map(|unit| of(unit).claim.unwrap_or_default());
+            let [of_first, of_second] = describe_places([of(a).terms, of(b).terms]);
+            let effect = match task {
+                Some(task) => format!("and task {task} uses both"),
+                None => "so the run is on several nodes".to_owned(),
+            };
+            Some(Conflict::Volumes(format!(
+                "no node can mount both claims {first} and {second}, {effect}: claim {first} is {of_first}, claim {second} {of_second}"
+            )))
+        };
+        let of_task = |task: &Task<'_>| {
+            conflict(&task.units.intersection(&all).copied().collect(), Some(task.name))
+        };
+        let found: Vec<Conflict> = self.uses.tasks.iter().filter_map(of_task).collect();
+        // In a mode that groups a whole run, all of its tasks should share a node.
+        let is_of_run = !self.uses.knows_tasks || self.mode != CoscheduleMode::Workspaces;
+        if found.is_empty() && is_of_run {
+            self.conflicts.extend(conflict(&all, None));
+        }
+        self.conflicts.extend(found);
     }
 }
 
@@ -328,4 +438,33 @@ impl Part<'_> {
         self.tasks.sort_unstable();
         self.tasks.dedup();
     }
+}
+
+/// Describes where each of two volumes with these terms can be mounted: their zones, or else the terms.
+fn describe_places(volumes: [&[NodeSelectorTerm]; 2]) -> [String; 2] {
+    let [of_first, of_second] = volumes.map(zones);
+    if let (Some(first), Some(second)) = (&of_first, &of_second)
+        && first != second
+    {
+        return [first, second].map(|zones| format!("in zone {}", zones.join(" or ")));
+    }
+    volumes.map(|terms| format!("on nodes with {}", AnyOf(terms)))
+}
+
+/// Returns the zones that terms require, by a label of Kubernetes or of a driver; `None` if one requires none.
+fn zones(terms: &[NodeSelectorTerm]) -> Option<Vec<&str>> {
+    let zones = terms.iter().map(|term| {
+        let mut expressions = term.match_expressions.iter().flatten();
+        let is_zone = |key: &str| key.rsplit('/').next() == Some("zone");
+        expressions.find(|of| of.operator == "In" && is_zone(&of.key))?.values.as_deref()
+    });
+    let zones: Option<Vec<&[String]>> = zones.collect();
+    Some(zones?.into_iter().flatten().map(String::as_str).collect())
+}
+
+/// Returns true if the terms show that no node can match both.
+fn are_apart(terms: &[NodeSelectorTerm], others: &[NodeSelectorTerm]) -> bool {
+    !terms.is_empty()
+        && !others.is_empty()
+        && terms.iter().all(|term| others.iter().all(|other| excludes(term, other)))
 }

@@ -7,11 +7,9 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use super::GroupClaim;
 use crate::systems::View;
 use crate::systems::coschedule::family;
-use crate::systems::coschedule::kinds::pipeline::{Pipeline, PipelineTask};
-use crate::systems::coschedule::kinds::pipeline_run::{
-    PipelineRun, PipelineSource, Selector, WorkspaceSource,
+use crate::systems::coschedule::kinds::{
+    Access, Pipeline, PipelineRun, PipelineSource, PipelineTask, Selector, WorkspaceSource,
 };
-use crate::systems::coschedule::kinds::storage::Access;
 use crate::systems::coschedule::record::Record;
 use crate::systems::coschedule::resources::{CLAIM, PIPELINE};
 use crate::view::{Key, Name};
@@ -114,7 +112,8 @@ impl<'v> Uses<'v> {
         match pipeline {
             Some(pipeline) => uses.tasks = uses.tasks_of(pipeline, &mounted),
             None => {
-                family::below(run, view).iter().for_each(|(_, child)| uses.add_workspaces(child))
+                let below = family::with_below(run, view).into_iter().skip(1);
+                below.for_each(|child| uses.add_workspaces(child));
             }
         }
         uses.resolve_results();
