@@ -13,7 +13,7 @@ use super::{NAME, keys, one_node};
 use crate::placement::claim::Claim;
 use crate::placement::intent::{Change, Intent};
 use crate::placement::reason::Warning;
-use crate::systems::coschedule::kinds::storage::StorageClass;
+use crate::systems::coschedule::kinds::StorageClass;
 use crate::systems::coschedule::policy::{ControllerAbsent, CoscheduleMode, Volumes};
 use crate::systems::coschedule::resources::STORAGE_CLASS;
 use crate::systems::policy::Policy;
@@ -43,11 +43,11 @@ pub(super) fn sibling<'v>(class: &str, view: &'v View) -> Option<&'v str> {
 
 /// The reason why a claim keeps a class that binds at once.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Stays {
-    /// The class has no sibling that waits. The text of the warning.
-    NoSibling(String),
-    /// The policy maps it to a class that does not exist. The text of the warning.
-    NoSuchClass(String),
+pub(super) struct Stays {
+    /// True if the policy maps it to a class that does not exist. If not, the class has no sibling that waits.
+    pub(super) is_mapped: bool,
+    /// The text of the warning.
+    pub(super) text: String,
 }
 
 impl Stays {
@@ -58,33 +58,22 @@ impl Stays {
         }
         replacement(class, view, policy).err()
     }
-
-    /// The text of the warning.
-    pub(super) fn text(&self) -> &str {
-        match self {
-            Self::NoSibling(text) | Self::NoSuchClass(text) => text,
-        }
-    }
 }
 
 /// Returns the class that replaces one that binds at once.
 fn replacement<'v>(class: &str, view: &'v View, policy: &'v Policy) -> Result<&'v str, Stays> {
     if let Some(target) = policy.coschedule.class_map.get(class) {
+        let text = || format!("classMap names {target}, which is no StorageClass; {class} stays");
         return match view.storage_class(target) {
             Some(_) => Ok(target),
-            None => Err(Stays::NoSuchClass(format!(
-                "classMap names {target}, which is no StorageClass; {class} stays"
-            ))),
+            None => Err(Stays { is_mapped: true, text: text() }),
         };
     }
     let known = view.storage_class(class);
     let is_manual = known.is_some_and(StorageClass::is_manual);
     let why = if is_manual { "its volumes are made by hand" } else { "none like it waits" };
-    sibling(class, view).ok_or_else(|| {
-        Stays::NoSibling(format!(
-            "StorageClass {class} binds at once, and {why}: volumes may lie apart"
-        ))
-    })
+    let text = || format!("StorageClass {class} binds at once, and {why}: volumes may lie apart");
+    sibling(class, view).ok_or_else(|| Stays { is_mapped: false, text: text() })
 }
 
 /// The decision about one claim.
@@ -160,13 +149,9 @@ impl ClaimRequest<'_> {
         self.policy.coschedule.volumes == Volumes::Provision
             && is_served
             && groups.owner_of(name).is_some()
-            && !self.tektons_assistant_is_on()
-    }
-
-    /// Returns true if Tekton's own assistant places active runs, and so may place this one, too. Its pods would
-    /// mount the parked claim.
-    fn tektons_assistant_is_on(&self) -> bool {
-        self.view.assisted_runs().any(|run| !run.done)
+            // If Tekton's own assistant places active runs, it may place this one, too: its pods would mount the
+            // parked claim.
+            && !self.view.assisted_runs().any(|run| !run.done)
     }
 
     fn of_task_run(&mut self, owner: &Owner) {
@@ -211,7 +196,7 @@ impl ClaimRequest<'_> {
             Err(stays) => {
                 let missing = mapped.map(|of| Key::new(STORAGE_CLASS, Name::cluster_wide(of)));
                 self.outcome.awaited.extend(missing);
-                self.warn(key, stays.text());
+                self.warn(key, &stays.text);
             }
         }
     }

@@ -9,24 +9,20 @@
 //!
 //! # Modules
 //! `desired`: the placeholders that should exist. `state`: a placeholder that exists, with its
-//! members, of `group_pod`. `next`: decides its next step, and `why` members wait. `carry_out`: turns decisions into
-//! actions. `gate`: removes the gates of members. `parked`: pods with a claim that is never bound.
-//! `demand`: whether a node could take a group. `gc`: objects that are no longer needed. `one_node`: pods that
-//! share the node of their claims.
+//! members, of `group_pod`, which also says whether a node could take a group. `next`: decides its next step, and
+//! why members wait. `carry_out`: turns decisions into actions. `gate`: removes the gates of members. `gc`: objects
+//! that are no longer needed, or of no use. `one_node`: pods that share the node of their claims.
 
 mod carry_out;
-mod demand;
 mod desired;
 mod gate;
 mod gc;
 mod group_pod;
 mod next;
 pub(crate) mod one_node;
-mod parked;
 mod state;
 #[cfg(test)]
 mod tests;
-mod why;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -41,14 +37,12 @@ use crate::systems::policy::Policy;
 use crate::view::Name;
 use crate::view::resource::STATEFUL_SET;
 use carry_out::{PlanBuilder, target_of_run, with_task_runs};
-pub(crate) use demand::joining;
 use desired::Sources;
-use gc::Fate;
 use group_pod::GroupPod;
+pub(crate) use group_pod::joining;
 use next::Decision;
-pub(crate) use next::{Next, Step, Trouble};
+pub(crate) use next::{Next, Step, Trouble, Why};
 use state::{Facts, State};
-pub(crate) use why::Why;
 
 /// The reasons of events, except those of refused pods.
 pub(crate) mod reason {
@@ -104,14 +98,9 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let mut placeholders: Vec<_> = view.placeholders().collect();
     placeholders.sort_unstable_by_key(|(name, _)| *name);
     for (name, placeholder) in placeholders {
-        let desired = desired.get(name);
-        match gc::fate(name, placeholder, desired.is_some(), &facts) {
-            Fate::Needed => {
-                if let Some(state) = State::new(name, placeholder, desired, view) {
-                    builder.carry_out(&state, next::decide(&state, &facts));
-                }
-            }
-            fate => builder.carry_out_fate(name, placeholder, fate),
+        if let Some(state) = State::new(name, placeholder, desired.get(name), view) {
+            let decision = gc::end(&state, &facts);
+            builder.carry_out(&state, decision.unwrap_or_else(|| next::decide(&state, &facts)));
         }
     }
     builder.lift_forgotten_gates(&desired);
@@ -149,14 +138,12 @@ pub(crate) fn explain(
             ..Explained::default()
         });
     };
-    let Fate::Needed = gc::fate(placeholder, known, desired.is_some(), &facts) else {
-        return None;
-    };
     let state = State::new(placeholder, known, desired, view)?;
+    if gc::end(&state, &facts).is_some() {
+        return None;
+    }
     let Decision { next, members, waits, .. } = next::decide(&state, &facts);
     Some(Explained {
-        creates: false,
-        held_by: None,
         next,
         waits,
         members: members.into_iter().map(|(pod, step)| (pod.name.clone(), step)).collect(),
@@ -164,6 +151,7 @@ pub(crate) fn explain(
         waiting: state.waiting.iter().map(|pod| pod.name.clone()).collect(),
         has_running: !state.running.is_empty(),
         node_of_members: state.nodes().next().map(Into::into),
+        ..Explained::default()
     })
 }
 

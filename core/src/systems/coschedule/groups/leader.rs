@@ -15,12 +15,11 @@ use std::fmt;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Group, Groups};
+use super::Group;
 use crate::systems::View;
-use crate::systems::coschedule::family::{self, Signs};
-use crate::systems::coschedule::keys;
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::placeholder::Placeholder;
+use crate::systems::coschedule::kinds::{PipelineRun, Placeholder};
+use crate::systems::coschedule::placeholder::Run;
+use crate::systems::coschedule::{family, keys};
 use crate::view::Name;
 
 /// An earlier group with the same claim, whose node another group must share.
@@ -86,17 +85,14 @@ impl LiveGroup {
     /// The groups of an active root run; none if it has neither a placeholder nor begun, as it may never start. Nor may
     /// a group whose pods gates of others hold: a quota may release them only when a later group has ended.
     pub(crate) fn of_run(
-        name: &Name,
-        run: &PipelineRun,
-        signs: Signs,
-        groups: &Groups,
+        Run { name, run, groups, has_started }: &Run<'_>,
         view: &View,
     ) -> impl Iterator<Item = Self> {
         let usable = family::recorded(run, view)
             .filter(|(placeholder, _)| !placeholder.failed && !placeholder.identity.deleting);
         let placed = usable.map(|(placeholder, _)| placeholder.identity.created).min();
         let is_new = placed.is_none();
-        let groups = groups.groups.iter().filter(move |_| !is_new || signs.has_started);
+        let groups = groups.groups.iter().filter(move |_| !is_new || *has_started);
         let live = groups.map(move |group| {
             let one_node = group.claims.iter().filter(|claim| claim.one_node);
             let claims = one_node.flat_map(|claim| {
@@ -106,7 +102,7 @@ impl LiveGroup {
             });
             Self {
                 placeholder: Name::new(&name.namespace, &group.name),
-                who: Who::Run(name.clone()),
+                who: Who::Run((*name).clone()),
                 run_uid: Some(run.identity.uid.clone()),
                 claims: claims.collect(),
                 is_new,

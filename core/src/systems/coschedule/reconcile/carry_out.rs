@@ -13,17 +13,16 @@ use super::state::{Facts, State};
 use super::{Why, reason};
 use crate::systems::View;
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderPod};
+use crate::systems::coschedule::kinds::{PipelineRun, Placeholder, PlaceholderPod};
 use crate::systems::coschedule::placeholder::resources;
 use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use crate::systems::pause::KEEPS_NODE;
 use crate::systems::plan::operation::{add, remove, test, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Refusal, Target, Write};
 use crate::systems::wake;
-use crate::view::Name;
 use crate::view::resource::STATEFUL_SET;
 use crate::view::resource::{POD, Resource};
+use crate::view::{Identity, Name};
 
 /// The annotations whose values are times.
 pub(super) const TIMES: &[&str] = &[FAILED, IDLE_SINCE, MISSING_SINCE];
@@ -79,6 +78,11 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         self.write(STATEFUL_SET, name, uid, Write::Patch(operations));
     }
 
+    fn delete(&mut self, name: &Name, placeholder: &Placeholder) {
+        let write = Write::Delete { grace: None, version: None };
+        self.write(STATEFUL_SET, name, &placeholder.identity.uid, write);
+    }
+
     pub(super) fn recheck_by(&mut self, at: Timestamp) {
         self.plan.recheck_by(at);
     }
@@ -98,11 +102,10 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         waiting: &[GroupPod<'_>],
         why: &Why,
     ) {
-        let event = Event { warning: true, reason: why.reason(), note: why.to_string() };
         let waits = |pod: &&GroupPod<'_>| pod.is_gated() || pod.member.other_gate().is_none();
         let waiting = waiting.iter().filter(waits);
         for target in target_of_run(run).into_iter().chain(with_task_runs(waiting)) {
-            self.report(target, event.clone());
+            self.report(target, why.event());
         }
     }
 
@@ -118,7 +121,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
 
     /// Adds the actions of a decision about a placeholder.
     pub(super) fn carry_out(&mut self, state: &State<'_>, decision: Decision<'_>) {
-        let Decision { next, keeps_node, members, waits, recheck_at } = decision;
+        let Decision { is_over, next, keeps_node, members, waits, recheck_at } = decision;
         recheck_at.into_iter().for_each(|at| self.recheck_by(at));
         waits.iter().for_each(|why| self.report_waiting(state.run, &state.waiting, why));
         for (pod, step) in members {
@@ -126,6 +129,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         }
         let (name, placeholder) = (state.name, state.placeholder);
         match next {
+            Next::Nothing if is_over => self.delete(name, placeholder),
             Next::Nothing => {}
             Next::Unmark(marks) => {
                 let remove = |mark| remove(&["metadata", "annotations", mark]);
@@ -233,10 +237,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                     // A queue may count a StatefulSet that has been scaled down, until it is deleted. A pod that runs
                     // without it says that it is not to be made again.
                     match state.has_left() {
-                        true => {
-                            let write = Write::Delete { grace: None, version: None };
-                            self.write(STATEFUL_SET, name, &placeholder.identity.uid, write);
-                        }
+                        true => self.delete(name, placeholder),
                         false => {
                             self.change(name, placeholder, vec![add(&["spec", "replicas"], 0)]);
                         }
@@ -253,8 +254,10 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 self.write(POD, &state.pod_name(), &pod.identity.uid, write);
                 if let Some(why) = why {
                     let note = format!("placeholder {} leaves its node: {why}", name.name);
-                    let reason = reason::PLACEHOLDER_MOVED;
-                    self.report_to_run(state, Event { warning: false, reason, note });
+                    let event = Event { warning: false, reason: reason::PLACEHOLDER_MOVED, note };
+                    if let Some(run) = target_of_run(state.run) {
+                        self.report(run, event);
+                    }
                 }
             }
         }
@@ -281,12 +284,6 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         }
     }
 
-    fn report_to_run(&mut self, state: &State<'_>, event: Event) {
-        if let Some(run) = target_of_run(state.run) {
-            self.report(run, event);
-        }
-    }
-
     fn carry_out_step(&mut self, pod: GroupPod<'_>, step: Step) {
         let (name, uid) = (pod.name, &pod.member.identity.uid);
         match step {
@@ -309,16 +306,20 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         }
     }
 
-    /// Deletes a waiting member that its owner recreates, unless it has changed since the decision: it
-    /// may have been bound.
+    /// Deletes a waiting member that its owner recreates.
     pub(super) fn release(&mut self, GroupPod { name, member, .. }: GroupPod<'_>, why: &str) {
-        let version = Some(member.identity.resource_version.clone());
         let owner = if member.task_run.is_some() { "TaskRun" } else { "owner" };
-        let note = format!("{why}; deleted, so that its {owner} creates it again");
-        let events = vec![Event { warning: false, reason: reason::RECREATED, note }];
-        let target = Target::new(POD, name, &member.identity.uid);
-        self.act(Action::new(target, Write::Delete { grace: None, version }, events));
+        self.act(recreate(name, &member.identity, owner, why));
     }
+}
+
+/// Deletes a waiting pod that its owner recreates, unless it has changed since the decision: it may have been bound.
+pub(super) fn recreate(name: &Name, identity: &Identity, owner: &str, why: &str) -> Action {
+    let version = Some(identity.resource_version.clone());
+    let note = format!("{why}; deleted, so that its {owner} creates it again");
+    let events = vec![Event { warning: false, reason: reason::RECREATED, note }];
+    let target = Target::new(POD, name, &identity.uid);
+    Action::new(target, Write::Delete { grace: None, version }, events)
 }
 
 /// The operations that set an annotation of a StatefulSet.

@@ -2,20 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::demand::own_terms;
+use super::group_pod::own_terms;
 use super::reason;
 use crate::systems::View;
 use crate::systems::coschedule::claims::Stays;
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::groups::{self, Group, GroupClaim, Groups, Leaders, LiveGroup};
 use crate::systems::coschedule::keys;
-use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
-use crate::systems::coschedule::kinds::pipeline::PipelineTask;
-use crate::systems::coschedule::kinds::pipeline_run::{
-    PipelineRun, PipelineSource, Template, Workspace,
+use crate::systems::coschedule::kinds::{
+    Member, MemberDetails, PipelineRun, PipelineSource, PipelineTask, Template, Workspace,
 };
 use crate::systems::coschedule::placeholder::{Cause, Desired, Run};
 use crate::systems::coschedule::pod_plan::Added;
@@ -88,12 +85,12 @@ impl<'v> Sources<'v> {
                 self.report(name, run, reason::GROUP_CONFLICT, conflict.to_string());
             }
             for stays in self.classes_that_stay(name, &groups) {
-                self.report(name, run, reason::CLASS_BINDS_AT_ONCE, stays.text().to_owned());
+                self.report(name, run, reason::CLASS_BINDS_AT_ONCE, stays.text);
             }
-            live.extend(LiveGroup::of_run(name, run, signs, &groups, self.view));
-            if !groups.groups.is_empty() {
-                let has_started = signs.has_started;
-                self.runs.push(Run { name, run, groups, has_started });
+            let run = Run { name, run, groups, has_started: signs.has_started };
+            live.extend(LiveGroup::of_run(&run, self.view));
+            if !run.groups.groups.is_empty() {
+                self.runs.push(run);
             }
         }
     }
@@ -113,7 +110,7 @@ impl<'v> Sources<'v> {
                 let claim = self.view.claim(&Name::new(&run.namespace, &claim.name))?;
                 Stays::of(claim.class.as_deref()?, self.view, self.policy)
             });
-            let matters = move |stays: &Stays| !is_alone || matches!(stays, Stays::NoSuchClass(_));
+            let matters = move |stays: &Stays| !is_alone || stays.is_mapped;
             classes.filter(matters).collect::<Vec<_>>()
         };
         groups.groups.iter().flat_map(of_group).collect()
@@ -125,7 +122,7 @@ impl<'v> Sources<'v> {
     }
 
     fn find_natives(&mut self, live: &mut Vec<LiveGroup>) {
-        let mut found: BTreeMap<Name, Vec<(&'v Name, &'v Member, &'v str)>> = BTreeMap::new();
+        let mut found: BTreeMap<Name, Vec<(&'v Name, &'v Member)>> = BTreeMap::new();
         for (name, member) in self.view.members().filter(|(_, member)| !member.finished) {
             let (Some(placeholder), Some(group)) = (&member.placeholder, &member.group) else {
                 continue;
@@ -134,34 +131,34 @@ impl<'v> Sources<'v> {
             // Users can set the label, so the group must match it.
             if **placeholder == *keys::of_native(namespace, group) {
                 let placeholder = Name::new(namespace, placeholder);
-                found.entry(placeholder).or_default().push((name, member, group));
+                found.entry(placeholder).or_default().push((name, member));
             }
         }
-        for (name, mut members) in found {
-            if self.is_opted_out(&name.namespace) {
+        for (name, members) in found {
+            let group = members.first().and_then(|(_, member)| member.group.as_deref());
+            let Some(group) = group.filter(|_| !self.is_opted_out(&name.namespace)) else {
                 continue;
-            }
-            members.sort_unstable_by_key(|(name, member, _)| age(name, member));
-            let Some(&(_, oldest, group)) = members.first() else { continue };
-            let mut claims: Vec<&str> = Vec::new();
-            for (_, member, _) in &members {
-                claims.extend(claims_on_one_node(&name.namespace, member, self.view));
-            }
-            claims.sort_unstable();
-            claims.dedup();
-            let ends = members.iter().all(|(_, member, _)| ends(member));
+            };
+            let details = members.iter().filter_map(|(_, member)| member.details.as_deref());
+            let claims = details.flat_map(|details| &details.claims).map(AsRef::as_ref);
+            let on_one_node = |claim: &&str| is_on_one_node(&name.namespace, claim, self.view);
+            let claims: BTreeSet<&str> = claims.filter(on_one_node).collect();
+            let ends = members.iter().all(|(_, member)| ends(member));
             let is_held = family::held_by(&name, self.view).is_some();
             if self.view.placeholder(&name).is_none() && !is_held {
-                let since = oldest.identity.created;
+                // Those that a gate of others holds come last.
+                let age =
+                    |member: &Member| (member.other_gate().is_some(), member.identity.created);
+                let oldest = members.iter().map(|(_, member)| age(member)).min();
+                let since = oldest.and_then(|(_, created)| created);
                 let claims = claims.iter().map(|claim| (*claim).into()).collect();
                 live.push(LiveGroup::native(&name, group, claims, since));
             }
-            let members = members.iter().map(|(name, member, _)| (*name, *member));
             self.natives.push(Desired {
-                added: self.requirements_of_native(&name, members),
+                added: self.requirements_of_native(&name, &members),
                 name,
                 cause: Cause::Native(group),
-                claims,
+                claims: claims.into_iter().collect(),
                 templates: Vec::new(),
                 isolation: None,
                 keeps_node: ends && self.keeps_nodes(),
@@ -240,15 +237,15 @@ impl<'v> Sources<'v> {
     fn requirements_of_native(
         &self,
         placeholder: &Name,
-        members: impl Iterator<Item = (&'v Name, &'v Member)> + Clone,
+        members: &[(&'v Name, &'v Member)],
     ) -> Option<Added> {
         let plan = self.view.placeholder(placeholder).and_then(|known| known.plan.as_ref());
         let is_shared = |added: &&Added| {
-            let mut details = members.clone().filter_map(|(_, member)| member.details.as_deref());
+            let mut details = members.iter().filter_map(|(_, member)| member.details.as_deref());
             details.any(|details| requirements_of(details) == **added)
         };
         let kept = plan.map(|plan| &plan.added).filter(is_shared).cloned();
-        kept.or_else(|| find_oldest(members).map(requirements_of))
+        kept.or_else(|| find_oldest(members.iter().copied()).map(requirements_of))
     }
 
     fn keeps_nodes(&self) -> bool {
@@ -308,25 +305,9 @@ impl Desired<'_> {
     }
 }
 
-/// Sorts the members of a group: those that no gate of others holds come first, and of them the oldest.
-fn age<'m>(name: &'m Name, member: &Member) -> (bool, Option<Timestamp>, &'m Name) {
-    (member.other_gate().is_some(), member.identity.created, name)
-}
-
 /// Returns true if a member ends by itself, so that its group has a node only for some time.
 pub(super) fn ends(member: &Member) -> bool {
     member.details.as_ref().is_none_or(|details| !details.runs_for_ever)
-}
-
-/// The existing claims of a pod that a single node mounts.
-pub(super) fn claims_on_one_node<'v>(
-    namespace: &str,
-    member: &'v Member,
-    view: &View,
-) -> Vec<&'v str> {
-    let claims = member.details.iter().flat_map(|details| &details.claims);
-    let on_one_node = |claim: &&str| is_on_one_node(namespace, claim, view);
-    claims.map(AsRef::as_ref).filter(on_one_node).collect()
 }
 
 /// Returns true if a claim exists, and a single node mounts it.

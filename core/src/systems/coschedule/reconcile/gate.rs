@@ -22,7 +22,7 @@ use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::{
     COMPONENT, COMPONENT_VALUE, FAILED, GATE, INSTANCE, provisioned,
 };
-use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
+use crate::systems::coschedule::kinds::PlaceholderPod;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::operation::{add, remove_gate, require_nodes, test_uid};

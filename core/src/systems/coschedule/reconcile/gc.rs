@@ -1,49 +1,38 @@
 //! Garbage collection of placeholders whose run has ended, whose native group has no members, or that
-//! have no owner, and of the claims of ended runs.
+//! have no owner, of the claims of ended runs, and of pods with a claim that is never bound.
 
-use k8s_openapi::jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::carry_out::{PlanBuilder, annotate};
+use k8s_openapi::jiff::SignedDuration;
+
+use super::carry_out::PlanBuilder;
 use super::desired::Sources;
 use super::duration;
-use super::state::Facts;
+use super::group_pod::GroupPod;
+use super::next::{Decision, Next};
+use super::state::{Facts, State};
 use crate::systems::coschedule::keys::{self, IDLE_SINCE, NAME_PREFIX};
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::placeholder::Placeholder;
-use crate::systems::coschedule::kinds::storage::{Claim, PROTECTION};
+use crate::systems::coschedule::kinds::storage::PROTECTION;
+use crate::systems::coschedule::kinds::{Claim, PipelineRun};
+use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::coschedule::{family, mode};
 use crate::systems::plan::Write;
 use crate::systems::plan::operation::{remove, test, test_uid};
 use crate::view::Name;
-use crate::view::resource::STATEFUL_SET;
 
-/// The decision if a placeholder is kept.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Fate {
-    /// It is needed, by its run or by a native group.
-    Needed,
-    /// It is not changed. It is checked again at this time, if any.
-    Untouched(Option<Timestamp>),
-    /// Its native group has no members, which is recorded with the time.
-    Idle,
-    /// It is no longer needed, and is deleted.
-    Ended,
-}
+/// The longest time that a pod with a parked claim waits before it is deleted.
+const LONGEST_PARKED: SignedDuration = SignedDuration::from_mins(1);
 
-/// Decides whether a placeholder is kept. `is_desired`: an active group needs it.
-pub(super) fn fate(
-    name: &Name,
-    placeholder: &Placeholder,
-    is_desired: bool,
-    facts: &Facts<'_>,
-) -> Fate {
+/// Decides about a placeholder that is not needed, or not stowplan's. `None`: an active group needs it.
+pub(super) fn end<'v>(state: &State<'v>, facts: &Facts<'v>) -> Option<Decision<'v>> {
+    let State { name, placeholder, view, .. } = state;
     // Users can set the label on a StatefulSet that is not stowplan's.
     if placeholder.identity.deleting || !name.name.starts_with(NAME_PREFIX) {
-        return Fate::Untouched(None);
+        return Some(Decision::default());
     }
-    let view = facts.view;
+    let ended = || Some(Decision { is_over: true, ..Decision::default() });
     let run_uid = placeholder.run.as_ref().map(|run| &*run.uid);
     let has_members = || {
         view.members_of(name).any(|(pod, member)| {
@@ -52,55 +41,41 @@ pub(super) fn fate(
     };
     match (&placeholder.run, &placeholder.group) {
         // Without Tekton's kinds no run can be found, and the API server deletes what runs own.
-        (Some(_), _) if !view.has_tekton() => Fate::Untouched(None),
+        (Some(_), _) if !view.has_tekton() => Some(Decision::default()),
         (Some(owner), _) => match view.run_by_uid(&owner.uid) {
             // An owner must be in the same namespace.
-            Some((run, _)) if run.namespace != name.namespace => Fate::Ended,
-            Some((_, run)) if run.done || run.identity.deleting => Fate::Ended,
-            Some(_) if is_desired || has_members() => Fate::Needed,
-            Some(_) | None => Fate::Ended,
+            Some((run, _)) if run.namespace != name.namespace => ended(),
+            Some((_, run)) if run.done || run.identity.deleting => ended(),
+            Some(_) if state.desired.is_some() || has_members() => None,
+            Some(_) | None => ended(),
         },
-        (None, Some(_)) if has_members() => Fate::Needed,
-        (None, Some(_)) => fate_without_members(name, placeholder, facts),
-        (None, None) => Fate::Ended,
+        (None, Some(_)) if has_members() => None,
+        (None, Some(_)) => Some(end_without_members(state, facts)),
+        (None, None) => ended(),
     }
 }
 
 /// A native group's placeholder without members is kept for `groupTTL`: the group's next pod should get
 /// the same node.
 /// Not if one of its claims is being deleted: Kubernetes keeps a deleted claim while a pod mounts it.
-fn fate_without_members(name: &Name, placeholder: &Placeholder, facts: &Facts<'_>) -> Fate {
-    let mut claims = placeholder.mounted(name).filter_map(|claim| facts.view.claim(&claim));
+fn end_without_members<'v>(state: &State<'v>, facts: &Facts<'v>) -> Decision<'v> {
+    let State { name, placeholder, details, view, .. } = state;
+    let ended = Decision { is_over: true, ..Decision::default() };
+    let mut claims = placeholder.mounted(name).filter_map(|claim| view.claim(&claim));
     if claims.any(|claim| claim.identity.deleting) {
-        return Fate::Ended;
+        return ended;
     }
-    let Some(since) = placeholder.details.as_ref().and_then(|of| of.time(IDLE_SINCE)) else {
-        return Fate::Idle;
+    let Some(since) = details.time(IDLE_SINCE) else {
+        return Decision { next: Next::Mark(IDLE_SINCE, facts.now_text()), ..Decision::default() };
     };
     match since.checked_add(duration(facts.policy.coschedule.group_ttl)) {
-        Ok(due) if due <= facts.now => Fate::Ended,
-        Ok(due) => Fate::Untouched(Some(due)),
+        Ok(due) if due <= facts.now => ended,
         // A time beyond the range is never reached.
-        Err(_) => Fate::Untouched(None),
+        due => Decision { recheck_at: due.ok(), ..Decision::default() },
     }
 }
 
 impl<'v> PlanBuilder<'_, 'v> {
-    pub(super) fn carry_out_fate(&mut self, name: &Name, placeholder: &Placeholder, fate: Fate) {
-        match fate {
-            Fate::Needed | Fate::Untouched(None) => {}
-            Fate::Untouched(Some(until)) => self.recheck_by(until),
-            Fate::Idle => {
-                let now = self.facts.now_text();
-                self.change(name, placeholder, annotate(placeholder, IDLE_SINCE, now));
-            }
-            Fate::Ended => {
-                let write = Write::Delete { grace: None, version: None };
-                self.write(STATEFUL_SET, name, &placeholder.identity.uid, write);
-            }
-        }
-    }
-
     /// Deletes the template claims of ended runs by Tekton's rules: a claim of a placeholder is deleted if
     /// the placeholder was for all pods of the run, and other claims if the run's annotation asks for it.
     /// Parked claims are deleted with every run: they would stay Pending until the run is deleted.
@@ -179,5 +154,62 @@ impl<'v> PlanBuilder<'_, 'v> {
             (true, None) => return,
         };
         self.write(CLAIM, name, &claim.identity.uid, write);
+    }
+
+    /// Recreates the waiting pods that mount a parked claim which a placeholder's own claim replaces. They were created
+    /// while the webhook was unavailable, or did not yet know enough about their run.
+    ///
+    /// Such a pod can never run: its claim is never bound, and a pod's volumes cannot be changed. So it is
+    /// deleted, whatever the policy's `repair` is. Its TaskRun recreates it with the same name, and the
+    /// webhook then replaces the claim. If the webhook is still unavailable, each pod waits before it is
+    /// deleted: as long as its TaskRun had existed when the pod was created, and at most a minute.
+    pub(super) fn release_from_parked(&mut self, desired: &BTreeMap<Name, Desired<'_>>) {
+        let replaced = desired.iter().flat_map(|(name, desired)| {
+            let claims = desired.templates.iter();
+            claims.map(|(claim, _)| Name::new(&name.namespace, claim))
+        });
+        let is_parked = |claim: &Name| self.view().claim(claim).is_some_and(Claim::is_parked);
+        let parked: BTreeSet<Name> = replaced.filter(is_parked).collect();
+        if parked.is_empty() {
+            return;
+        }
+        let mut found: Vec<(GroupPod<'_>, Name)> = Vec::new();
+        for pod in self.view().members().filter_map(GroupPod::new) {
+            let claims = pod.details.claims.iter();
+            let mut claims = claims.map(|claim| Name::new(&pod.name.namespace, claim));
+            let is_exempt = pod.details.assisted || pod.details.ignored;
+            if let Some(claim) = claims.find(|claim| parked.contains(claim))
+                && !is_exempt
+                && pod.member.place().is_none()
+            {
+                found.push((pod, claim));
+            }
+        }
+        found.sort_unstable_by_key(|(pod, _)| pod.name);
+        for (pod, claim) in found {
+            self.recreate_from_parked(pod, &claim);
+        }
+    }
+
+    fn recreate_from_parked(&mut self, pod: GroupPod<'_>, claim: &Name) {
+        let GroupPod { member, .. } = pod;
+        if member.identity.deleting || member.finished {
+            return;
+        }
+        let task_run = pod.recreating_task_run(self.view());
+        let (Some(task_run), Some(created)) = (task_run, member.identity.created) else { return };
+        let age =
+            task_run.identity.created.map_or(LONGEST_PARKED, |first| created.duration_since(first));
+        let Ok(due) = created.checked_add(age.clamp(SignedDuration::ZERO, LONGEST_PARKED)) else {
+            return;
+        };
+        if due > self.facts.now {
+            return self.recheck_by(due);
+        }
+        let why = format!(
+            "claim {} is parked and never bound, and the pod does not mount the placeholder's claim that replaces it",
+            claim.name
+        );
+        self.release(pod, &why);
     }
 }

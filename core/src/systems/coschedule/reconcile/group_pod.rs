@@ -1,11 +1,17 @@
-//! A pod of a group, with the details that the controller keeps.
+//! A pod of a group, with the details that the controller keeps; and what the placeholder and the waiting pods of a
+//! group require of a node, and whether a node meets that.
 
+use std::borrow::Cow;
+
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use k8s_openapi::jiff::Timestamp;
 
-use super::demand::bound_by_name;
+use super::state::State;
+use crate::placement::affinity::bound_to;
 use crate::systems::View;
-use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
-use crate::systems::coschedule::kinds::task_run::TaskRun;
+use crate::systems::coschedule::kinds::{Member, MemberDetails, TaskRun};
+use crate::systems::coschedule::volumes;
+use crate::systems::fit::{self, Candidate, Group, Joining, Obstacle, PodNeeds, Volumes};
 use crate::view::Name;
 
 /// A pod of a group.
@@ -78,5 +84,128 @@ impl<'v> GroupPod<'v> {
         let known = view.task_run(&Name::new(&self.name.namespace, &owner.name))?;
         let is_active = !known.done && !known.identity.deleting;
         (is_active && known.identity.uid == owner.uid).then_some(known)
+    }
+}
+
+/// The requirements of a placeholder and of the pods that wait for it.
+#[derive(Debug)]
+pub(super) struct Demand<'v> {
+    view: &'v View,
+    pub(super) group: Group<'v>,
+    /// The claims that the placeholder mounts.
+    mounted: Vec<Name>,
+}
+
+impl<'v> Demand<'v> {
+    /// Collects the requirements of a placeholder and of these pods of its group.
+    pub(super) fn of<'s>(state: &State<'v>, waiting: impl Iterator<Item = &'s GroupPod<'v>>) -> Self
+    where
+        'v: 's,
+    {
+        let State { name, placeholder, details, view, .. } = state;
+        // The placeholder of a native group follows its members only while it has no node: `follow_members`.
+        let of_run = state.desired.filter(|desired| desired.run().is_some());
+        let added = of_run.and_then(|desired| desired.added.as_ref());
+        let added = added.unwrap_or_else(|| &state.plan().added);
+        let selector = details.node_selector.iter().chain(&added.labels);
+        let mounted: Vec<Name> = placeholder.mounted(name).collect();
+        // Its members get the room that it reserves.
+        let room = state.plan().room.clone().unwrap_or_default();
+        let terms = state.desired.and_then(|desired| desired.node_terms(added));
+        let group = Group {
+            placeholder: PodNeeds {
+                node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
+                node_terms: terms.map(Cow::Owned),
+                tolerations: &details.tolerations,
+                requests: Some(Cow::Owned(details.requests.beyond(&room))),
+            },
+            waiting: waiting
+                .map(|pod| joining(pod.details, &name.namespace, &mounted, view))
+                .collect(),
+            volumes: volumes::of_claims(&mounted, view),
+        };
+        Self { view, group, mounted }
+    }
+
+    /// Returns true if the placeholder's node takes a waiting pod only with more capacity.
+    pub(super) fn lacks_capacity(&self, node: &str) -> bool {
+        let candidate = Candidate::find(node, self.view);
+        let obstacle = candidate.and_then(|candidate| self.group.obstacle(candidate, true));
+        obstacle.is_some_and(|obstacle| obstacle.is_lack_of_capacity())
+    }
+
+    /// The node of the placeholder; `None` if it could not keep the placeholder.
+    pub(super) fn host(&self, node: &'v str) -> Option<Candidate<'v>> {
+        let candidate = Candidate::find(node, self.view)?;
+        self.group.placeholder_obstacle(candidate, true).is_none().then_some(candidate)
+    }
+
+    /// Returns true if the node of the placeholder could take this pod of the group, if some obstacles do not count.
+    pub(super) fn joins(
+        &self,
+        host: Candidate<'_>,
+        pod: GroupPod<'_>,
+        is_ignored: fn(&Obstacle<'_>) -> bool,
+    ) -> bool {
+        let pod = joining(pod.details, &pod.name.namespace, &self.mounted, self.view);
+        self.group.join_obstacle(&pod, host, true).is_none_or(|found| is_ignored(&found))
+    }
+
+    /// Returns true if a node could take the placeholder, whichever pods wait for it.
+    pub(super) fn takes_placeholder(&self, node: &str) -> bool {
+        Candidate::find(node, self.view)
+            .is_some_and(|candidate| self.group.placeholder_obstacle(candidate, false).is_none())
+    }
+
+    /// Describes the volumes of the group and of a waiting pod that has further ones, if no node can
+    /// mount all of them. `pin_to` checks those of the group alone.
+    pub(super) fn unreachable(&self) -> Option<String> {
+        let with = |pod: &Joining<'v>| -> Volumes<'v> {
+            self.group.volumes.iter().chain(pod.volumes.iter()).cloned().collect()
+        };
+        let with_further = self.group.waiting.iter().filter(|pod| !pod.volumes.is_empty());
+        let volumes = with_further.map(with).find(|volumes| !volumes.reach_a_node(self.view))?;
+        volumes.describe_reach(self.view)
+    }
+
+    /// Describes the volumes that only `node` can mount. `None`: another node can mount all of them.
+    pub(super) fn pin_to(&self, node: &str) -> Option<String> {
+        self.group.volumes.pin_to(node, self.view)
+    }
+}
+
+/// A waiting pod of this namespace, without a node name that stowplan added, and with its volumes
+/// except those of the claims `mounted`, which the placeholder mounts.
+pub(crate) fn joining<'v>(
+    pod: &'v MemberDetails,
+    namespace: &str,
+    mounted: &[Name],
+    view: &'v View,
+) -> Joining<'v> {
+    let selector = pod.node_selector.iter();
+    let needs = PodNeeds {
+        node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
+        node_terms: own_terms(pod),
+        tolerations: &pod.tolerations,
+        requests: Some(Cow::Borrowed(&pod.requests)),
+    };
+    let is_further = |claim: &&str| mounted.iter().all(|known| *known.name != **claim);
+    let further = pod.claims.iter().map(AsRef::as_ref).filter(is_further);
+    let further = further.map(|claim| Name::new(namespace, claim));
+    Joining { needs, volumes: volumes::of_claims(further, view) }
+}
+
+/// The node that stowplan made a pod require by name, instead of adding the pod-affinity term.
+fn bound_by_name(pod: &MemberDetails) -> Option<&str> {
+    let terms = pod.terms.as_deref().filter(|_| pod.gate.is_none() && !pod.follows);
+    bound_to(terms?)
+}
+
+/// The required node terms of a pod, without a node name that stowplan added.
+pub(super) fn own_terms(pod: &MemberDetails) -> Option<Cow<'_, [NodeSelectorTerm]>> {
+    let terms = pod.terms.as_deref()?;
+    match bound_by_name(pod) {
+        Some(_) => fit::unbound_terms(terms),
+        None => Some(Cow::Borrowed(terms)),
     }
 }

@@ -11,14 +11,14 @@ use std::iter;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, json};
 
-use super::carry_out::PlanBuilder;
+use super::carry_out::{PlanBuilder, recreate};
 use super::gate::require_node;
 use super::state::{PATIENCE, is_lost, is_open};
 use super::{Why, reason};
 use crate::placement::affinity::bound_to;
 use crate::systems::View;
 use crate::systems::coschedule::keys::{CLAIMS_GATE, MOUNTED, of_claim};
-use crate::systems::coschedule::kinds::mounts::{Mounted, MountedClaim, Waiting};
+use crate::systems::coschedule::kinds::{Mounted, MountedClaim, Waiting};
 use crate::systems::coschedule::one_node;
 use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::operation::{add, remove_gate, test, test_uid};
@@ -144,13 +144,19 @@ impl<'v> Sharing<'v> {
         waiting: &Waiting,
     ) -> Result<Option<Box<str>>, String> {
         let view = self.view;
-        if let Some((other, claim)) = self.find_unbound(pod) {
+        // The scheduler may bind it to any node.
+        let is_unbound = |of: &Mounted| of.waiting.is_some() && !of.identity.deleting;
+        if let Some((other, claim)) = self.users(pod).find(|(user, _)| is_unbound(user.mounted)) {
             let other = &other.name.name;
             return Err(format!(
                 "claim {claim} is also mounted by pod {other}, which has no node yet"
             ));
         }
-        if let Some((placeholder, claim)) = self.find_absent(pod) {
+        let absent = pod.claims(view).find_map(|claim| {
+            let name = Name::new(&pod.name.namespace, &claim.name);
+            self.absent.get(&name).map(|placeholder| (placeholder, &claim.name))
+        });
+        if let Some((placeholder, claim)) = absent {
             return Err(format!(
                 "claim {claim} is also mounted by placeholder {}, which has no pod yet",
                 placeholder.name
@@ -292,20 +298,6 @@ impl<'v> Sharing<'v> {
         nodes
     }
 
-    /// Finds a placeholder that mounts a claim of a pod, and whose pod is still to come.
-    fn find_absent(&self, pod: ClaimPod<'v>) -> Option<(&'v Name, &'v str)> {
-        pod.claims(self.view).find_map(|claim| {
-            let name = Name::new(&pod.name.namespace, &claim.name);
-            self.absent.get(&name).map(|placeholder| (*placeholder, &*claim.name))
-        })
-    }
-
-    /// Finds another pod that mounts a claim of a pod, and that the scheduler may bind to any node.
-    fn find_unbound(&self, pod: ClaimPod<'v>) -> Option<(ClaimPod<'v>, &'v str)> {
-        let is_free = |of: &Mounted| of.waiting.is_some() && !of.identity.deleting;
-        self.users(pod).find(|(user, _)| is_free(user.mounted))
-    }
-
     /// Describes another pod of the claims of a pod that is being deleted on a node that is NotReady or gone:
     /// the scheduler counts it, and its volumes stay attached, until the node is back or somebody removes it.
     fn find_lost(&self, pod: ClaimPod<'v>) -> Option<String> {
@@ -384,20 +376,9 @@ impl PlanBuilder<'_, '_> {
                     self.act(Action::new(target, Write::Patch(operations), Vec::new()));
                     continue;
                 }
-                Fate::Waits(why) => {
-                    let event =
-                        Event { warning: true, reason: why.reason(), note: why.to_string() };
-                    self.report(target.clone(), event);
-                }
+                Fate::Waits(why) => self.report(target.clone(), why.event()),
                 Fate::Recreated(why) => {
-                    let version = Some(mounted.identity.resource_version.clone());
-                    let note = format!("{why}; deleted, so that its owner creates it again");
-                    let event = Event { warning: false, reason: reason::RECREATED, note };
-                    self.act(Action::new(
-                        target,
-                        Write::Delete { grace: None, version },
-                        vec![event],
-                    ));
+                    self.act(recreate(name, &mounted.identity, "owner", &why));
                     continue;
                 }
                 Fate::Woken(due) if due > now => self.recheck_by(due),

@@ -8,16 +8,13 @@ use std::sync::LazyLock;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::demand::Demand;
-use super::desired::claims_on_one_node;
-use super::group_pod::GroupPod;
+use super::desired::is_on_one_node;
+use super::group_pod::{Demand, GroupPod};
 use super::{Why, duration};
 use crate::systems::View;
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
-use crate::systems::coschedule::kinds::member::Member;
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::placeholder::{
-    FIRST, Placeholder, PlaceholderDetails, PlaceholderPod,
+use crate::systems::coschedule::kinds::{
+    FIRST, Member, PipelineRun, Placeholder, PlaceholderDetails, PlaceholderPod,
 };
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::pod_plan::PodPlan;
@@ -30,12 +27,6 @@ use crate::view::{Name, Resources};
 /// again by itself within ten seconds, and each wake-up is a write.
 pub(super) const PATIENCE: SignedDuration = SignedDuration::from_secs(12);
 
-/// A bound pod, and one of its claims.
-type User<'v> = (&'v Name, &'v Member, &'v str);
-
-/// Bound pods by namespace and claim.
-type Users<'v> = HashMap<(&'v str, &'v str), Vec<User<'v>>>;
-
 /// The input of decisions besides the placeholder's own state.
 pub(super) struct Facts<'v> {
     pub(super) view: &'v View,
@@ -43,8 +34,6 @@ pub(super) struct Facts<'v> {
     pub(super) now: Timestamp,
     /// The requests that every placeholder keeps.
     pub(super) kept: Resources,
-    /// The bound pods by claim, computed when first needed.
-    users: OnceCell<Users<'v>>,
     /// The root runs of TaskRuns that a quota refuses a pod, by UID: the namespace, and since when.
     refused: HashMap<&'v str, (&'v str, Timestamp)>,
     /// By node, the first placeholder there by name that has waiting members, computed when first
@@ -59,7 +48,6 @@ impl<'v> Facts<'v> {
             policy,
             now,
             kept: policy.coschedule.placeholder.requests.amounts(),
-            users: OnceCell::new(),
             refused: refused(view),
             first_waiting: OnceCell::new(),
         }
@@ -105,23 +93,32 @@ impl<'v> Facts<'v> {
     ) -> Option<(&'v Name, &'s str)> {
         let claims = state.placeholder.claims.iter().map(AsRef::as_ref);
         let of_groups = self.users(state.name, claims);
-        let of_groups = of_groups.filter(|of| of.1.place() == Some(node));
+        let of_groups = of_groups.filter(|(_, member, _)| member.place() == Some(node));
         let plain = state.desired.into_iter().flat_map(|desired| self.plain_users(desired));
         let plain = plain.filter(|(_, on, _)| *on == Some(node));
-        let all = of_groups.map(|(name, _, claim)| (*name, *claim));
-        all.chain(plain.map(|(name, _, claim)| (name, claim))).next()
+        let mut all = of_groups.map(|(name, _, claim)| (name, claim));
+        all.next().or_else(|| plain.map(|(name, _, claim)| (name, claim)).next())
     }
 
-    /// Returns the bound pods outside of a placeholder's group that use one of these claims which a single node mounts.
+    /// Returns the bound members of other groups that mount one of these claims which a single node mounts.
     fn users<'s>(
-        &'s self,
+        &self,
         placeholder: &'s Name,
         claims: impl Iterator<Item = &'s str>,
-    ) -> impl Iterator<Item = &'s User<'v>> {
-        let Name { namespace, name } = placeholder;
-        let users = self.users.get_or_init(|| users(self.view));
-        let users = claims.filter_map(|claim| users.get(&(&**namespace, claim))).flatten();
-        users.filter(|(_, member, _)| member.placeholder.as_deref() != Some(&**name))
+    ) -> impl Iterator<Item = (&'v Name, &'v Member, &'s str)> {
+        let (view, Name { namespace, name }) = (self.view, placeholder);
+        let claims = claims.filter(move |claim| is_on_one_node(namespace, claim, view));
+        claims.flat_map(move |claim| {
+            let pods = view.mounting(&Name::new(namespace, claim));
+            pods.filter_map(move |(pod, _)| {
+                let member = view.member(pod)?;
+                let is_other = member.placeholder.as_deref() != Some(&**name);
+                // A claim of an ephemeral volume is the pod's own.
+                let mut claims = member.details.iter().flat_map(|of| &of.claims);
+                let is_user = is_other && member.place().is_some();
+                (is_user && claims.any(|own| **own == *claim)).then_some((pod, member, claim))
+            })
+        })
     }
 
     /// The node on which a placeholder must be because of the groups that share claims with it: that of its
@@ -132,6 +129,12 @@ impl<'v> Facts<'v> {
     pub(super) fn follow(&self, desired: &Desired<'_>) -> Result<Option<Box<str>>, Why> {
         let is_isolated = desired.isolation.is_some();
         let wait = |note: String| Err(Why::SharedClaim(note));
+        let used = |claim: &str, pod: &Name, node: &str| {
+            format!("claim {claim} is in use by pod {} on node {node}", pod.name)
+        };
+        let wait_for_end = |used: String| {
+            wait(format!("{used}, and runs are isolated: this one starts when that pod has ended"))
+        };
         let mut places: BTreeMap<&str, String> = BTreeMap::new();
         for leader in &desired.leaders {
             if is_isolated {
@@ -156,11 +159,9 @@ impl<'v> Facts<'v> {
             if member.identity.deleting && is_lost(node, self.view) {
                 continue;
             }
-            let used = format!("claim {claim} is in use by pod {} on node {node}", pod.name);
+            let used = used(claim, pod, node);
             if is_isolated && !family::belongs(pod, member, &name.name, run, self.view) {
-                return wait(format!(
-                    "{used}, and runs are isolated: this one starts when that pod has ended"
-                ));
+                return wait_for_end(used);
             }
             places.entry(node).or_insert(used);
         }
@@ -168,15 +169,13 @@ impl<'v> Facts<'v> {
         for (pod, node, claim) in self.plain_users(desired) {
             let Some(node) = node else {
                 let pod = &pod.name;
-                return wait(format!(
-                    "claim {claim} is also mounted by pod {pod}, which has no node yet"
-                ));
+                let note =
+                    format!("claim {claim} is also mounted by pod {pod}, which has no node yet");
+                return wait(note);
             };
-            let used = format!("claim {claim} is in use by pod {} on node {node}", pod.name);
+            let used = used(claim, pod, node);
             if is_isolated {
-                return wait(format!(
-                    "{used}, and runs are isolated: this one starts when that pod has ended"
-                ));
+                return wait_for_end(used);
             }
             places.entry(node).or_insert(used);
         }
@@ -269,19 +268,6 @@ fn first_waiting(view: &View) -> HashMap<&str, &Name> {
         }
     }
     first
-}
-
-/// The bound pods by those of their claims that a single node mounts.
-fn users(view: &View) -> Users<'_> {
-    let mut users = Users::new();
-    for (name, member) in view.members().filter(|(_, member)| member.place().is_some()) {
-        for claim in claims_on_one_node(&name.namespace, member, view) {
-            users.entry((&name.namespace, claim)).or_default().push((name, member, claim));
-        }
-    }
-    // Events name the first pod, which must be the same in each plan.
-    users.values_mut().for_each(|users| users.sort_unstable_by_key(|(name, ..)| *name));
-    users
 }
 
 /// The decision if a placeholder should be held to the nodes of its members.

@@ -61,7 +61,7 @@ impl CheckedGroup<'_> {
                     self.report_members(note, node, &instead, found);
                 }
                 Why::Pinned(..) => found.report(format!("{why}: the group cannot move"), remedy),
-                Why::NoOtherNode(_) => {
+                Why::NotPlaced(_) => {
                     found.report(why.to_string(), remedy);
                     self.report_closed(node, found);
                 }
@@ -71,7 +71,7 @@ impl CheckedGroup<'_> {
                     found.report(format!("{}{why}", is_closed.unwrap_or_default()), remedy);
                 }
                 Why::SharedClaim(note) => self.report_shared_claim(note, found),
-                Why::NotPlaced { .. } | Why::NotMade(_) => {}
+                Why::NotMade(_) => {}
             }
         }
         let leaves = match &explained.next {

@@ -20,7 +20,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::on_node::Placed;
 use super::{Decider, Next, Step};
-use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
+use crate::systems::coschedule::kinds::PlaceholderPod;
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::Reserve;

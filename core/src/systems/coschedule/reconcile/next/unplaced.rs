@@ -2,14 +2,13 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{Decider, Next, Step};
+use super::{Decider, Next, Step, Why};
 use crate::policy::Repair;
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::{FAILED, MISSING_SINCE};
-use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
-use crate::systems::coschedule::kinds::unschedulable::Unschedulable;
+use crate::systems::coschedule::kinds::{PlaceholderPod, Unschedulable};
 use crate::systems::coschedule::reconcile::group_pod::GroupPod;
-use crate::systems::coschedule::reconcile::{Why, reason};
+use crate::systems::coschedule::reconcile::reason;
 
 /// The time that the StatefulSet controller gets to create a pod.
 const CREATION: SignedDuration = SignedDuration::from_secs(30);
@@ -132,7 +131,7 @@ impl<'v> Decider<'_, 'v> {
         if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) {
             let room = state.plan().room.as_ref().filter(|room| !room.is_zero());
             let reserves = room.map(|room| format!(", which reserves {room} for its group,"));
-            let reach = state.demand().reach();
+            let reach = state.demand().group.volumes.describe_reach(state.view);
             let reach = reach.map(|reach| format!("{reach}; the scheduler says: "));
             return self.wait(Why::NotPlaced(format!(
                 "placeholder {}{} has no node: {}{}",
@@ -156,7 +155,12 @@ impl<'v> Decider<'_, 'v> {
         if let Some(next) = self.drop_hold() {
             return Some(next);
         }
-        let Some(first) = state.nodes().next() else { return self.wake(pod, unschedulable) };
+        let Some(first) = state.nodes().next() else {
+            // Its last member has ended: the scheduler would not try it again for five minutes (kubernetes#141354).
+            let was_refused = unschedulable.message.contains(NO_AFFINITY_MATCH);
+            let is_due = was_refused && self.is_to_wake(unschedulable.since, pod.woken);
+            return is_due.then_some(Next::Wake);
+        };
         // Waiting members were refused there, but the running ones were not.
         let is_kept_out = |node: &&str| !state.plan().allows(node);
         if let Some(node) = state.only_node().filter(is_kept_out)
@@ -171,17 +175,6 @@ impl<'v> Decider<'_, 'v> {
             self.wait_for_members(first, &why);
         }
         Some(Next::Nothing)
-    }
-
-    /// Wakes a pod after the last pod ended that its required affinity matched: the scheduler would
-    /// not try it again for five minutes (kubernetes#141354).
-    pub(super) fn wake(
-        &mut self,
-        pod: &PlaceholderPod,
-        unschedulable: &Unschedulable,
-    ) -> Option<Next> {
-        let was_refused = unschedulable.message.contains(NO_AFFINITY_MATCH);
-        (was_refused && self.is_to_wake(unschedulable.since, pod.woken)).then_some(Next::Wake)
     }
 
     /// Changes the template to one with which the pod could get a node: that of its leader, or any if that has
