@@ -1,35 +1,26 @@
 //! A group that shares a node, as the cluster shows it: its placeholder, its claims and its pods.
 //!
 //! The reconciler decides what the controller does about the group. It is asked for its decision, which is
-//! explained. `placed`: a placeholder on a node. `unplaced`: one without a node, and what keeps it
-//! out of each node. `member`: the pods of the group. `claim`: its claims. `pod`: finds the group of
-//! any pod.
+//! explained. `placeholder`: what keeps it from its node, or off each node. `member`: the pods of the group.
 
-mod claim;
 mod member;
-mod placed;
-mod pod;
-mod unplaced;
-
-pub(in crate::systems::coschedule) use pod::check_pod;
+mod placeholder;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
 
-use crate::kubernetes::{gates, is_finished, node_name};
-use crate::systems::check::gates::report_foreign;
-use crate::systems::check::words::{SEE_CONTROLLER, scheduler};
+use crate::kubernetes::{claims, is_finished, node_name};
+use crate::systems::check::words::{SEE_CONTROLLER, counted, some};
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::coschedule::groups::Group;
-use crate::systems::coschedule::keys::FAILED;
-use crate::systems::coschedule::kinds::placeholder::{FIRST, Placeholder};
+use crate::systems::coschedule::kinds::{FIRST, Placeholder};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::CoscheduleMode;
-use crate::systems::coschedule::reconcile::{self, Explained, reason};
-use crate::systems::coschedule::{mode, volumes};
-use crate::systems::fit::{PodNeeds, Volumes};
+use crate::systems::coschedule::reconcile::{self, Explained};
+use crate::systems::coschedule::resources::CLAIM;
+use crate::systems::coschedule::{keys, mode, volumes};
+use crate::systems::fit::{Candidate, PodNeeds, Volumes};
 use crate::view::Name;
-use crate::view::resource::STATEFUL_SET;
 
 /// A group whose placeholder exists, or should.
 pub(super) struct CheckedGroup<'c> {
@@ -107,82 +98,112 @@ impl<'c> CheckedGroup<'c> {
     fn describe_pod(&self) -> String {
         format!("kubectl describe pod {}{FIRST} -n {}", self.name.name, self.name.namespace)
     }
+}
 
-    /// The diagnosis of the placeholder itself: why it is not where it should be.
-    pub(super) fn placeholder(&self) -> Diagnosis {
-        let Name { namespace, name } = self.name;
-        let mut diagnosis = Diagnosis::new(STATEFUL_SET.kind, self.name);
-        diagnosis.scheduler = self.pod.and_then(scheduler);
-        diagnosis.autoscaler = self.pod.and_then(|pod| self.cluster.autoscaler(pod));
-        diagnosis.placed.extend(self.node().map(|node| format!("node {node}")));
-        let details = self.made.and_then(|made| made.details.as_deref());
-        if let Some(since) = details.and_then(|details| details.time(FAILED)) {
-            diagnosis.decided.push(format!(
-                "it stepped aside at {since}, because a quota or a queue had no room for it beside a pod of its group, or its pod template could not be changed: the pods of the group run beside each other"
-            ));
+impl CheckedGroup<'_> {
+    /// The claims of the group.
+    pub(super) fn claim_parts(&self) -> impl Iterator<Item = Diagnosis> {
+        self.claims.iter().map(|claim| self.claim(claim))
+    }
+
+    /// Returns true if Tekton creates a claim from a template.
+    fn is_of_template(&self, claim: &str) -> bool {
+        let mut claims = self.group.into_iter().flat_map(|group| &group.claims);
+        claims.any(|own| own.template && *own.name == *claim)
+    }
+
+    fn claim(&self, claim: &str) -> Diagnosis {
+        let view = &self.cluster.view;
+        let namespace = &self.name.namespace;
+        let name = Name::new(namespace, claim);
+        let mut diagnosis = Diagnosis::new(CLAIM.kind, &name);
+        let Some(known) = view.claim(&name) else {
+            if self.cluster.knows(CLAIM.kind) {
+                let (what, remedy) = if self.is_of_template(claim) {
+                    ("Tekton has not created it yet", format!("kubectl get events -n {namespace}"))
+                } else {
+                    ("it does not exist", "create it, or let the run name another".to_owned())
+                };
+                diagnosis.report(what, remedy);
+            }
             return diagnosis;
+        };
+        let class = known.class.as_deref().filter(|class| !class.is_empty());
+        diagnosis
+            .asked
+            .push(class.map_or_else(|| "no class".to_owned(), |class| format!("class {class}")));
+        match (&known.volume, known.bound) {
+            (Some(volume), true) => {
+                let mut volumes = self.volumes.iter();
+                let restricted = volumes.find(|volume| *volume.claim == *claim);
+                let can_mount =
+                    |node: &Candidate<'_>| restricted.is_none_or(|volume| volume.reaches(*node));
+                let (nodes, others): (Vec<_>, Vec<_>) =
+                    self.cluster.candidates().partition(can_mount);
+                let names: Vec<&str> = nodes.iter().map(|node| node.name).collect();
+                let place = match names.len() {
+                    _ if others.is_empty() => "any node".to_owned(),
+                    0 => "no node".to_owned(),
+                    count => format!("{}: {}", counted(count, "node"), some(&names)),
+                };
+                diagnosis.placed.push(format!("volume {volume}, on {place}"));
+                if names.is_empty() && !others.is_empty() {
+                    diagnosis.report(
+                        format!("volume {volume} can be mounted on none of the nodes"),
+                        format!(
+                            "kubectl describe pv {volume}: bring a node of its node affinity back"
+                        ),
+                    );
+                }
+            }
+            _ if class == Some(keys::PARKED) => {
+                diagnosis
+                    .decided
+                    .push("parked: the placeholder's own claim takes its place".to_owned());
+            }
+            _ => self.report_unbound(&mut diagnosis, class, claim),
         }
-        match (self.pod, self.node()) {
-            (None, _) if self.is_made() && self.cluster.knows("Pod") => diagnosis.report(
-                "it has no pod: a quota, Pod Security, a priority class that does not exist or another admission webhook may forbid it",
-                format!("kubectl describe statefulset {name} -n {namespace}: its events say why"),
-            ),
-            (None, _) => {
-                let held_by = self.explained.as_ref().and_then(|of| of.held_by.as_deref());
-                diagnosis.decided.extend(held_by.map(|gate| {
-                    format!("it is created when the scheduling gate {gate} releases a pod of the group")
-                }));
-            }
-            (Some(pod), _) if pod.metadata.deletion_timestamp.is_some() => {
-                let text = "its pod is being deleted, and its StatefulSet creates it again";
-                diagnosis.decided.push(text.to_owned());
-            }
-            // The reconciler takes unknown nodes for deleted ones.
-            _ if self.cluster.has_no_nodes() => {}
-            (_, Some(node)) => self.report_placed(node, &mut diagnosis),
-            (Some(pod), None) if is_finished(pod) => {}
-            // Placeholders have no gates of stowplan's.
-            (Some(pod), None) if gates(pod).next().is_some() => {
-                report_foreign(&mut diagnosis, pod, self.cluster);
-            }
-            (_, None) => {
-                let room = self.plan().and_then(|plan| plan.room.as_ref());
-                let room = room.filter(|room| !room.is_zero());
-                let reserves = |room| format!("reserves {room} for its group");
-                diagnosis.decided.extend(room.map(reserves));
-                self.report_unplaced(&mut diagnosis);
-            }
-        }
+        self.report_use_elsewhere(&mut diagnosis, claim, known.access.needs_one_node());
         diagnosis
     }
 
-    /// Reports that the placeholder should exist and does not. Its controller writes events about
-    /// the object `kind` `name`.
-    pub(super) fn report_missing(&self, diagnosis: &mut Diagnosis, kind: &str, name: &str) {
-        let refused = self.cluster.warning(self.name, reason::PLACEHOLDER_NOT_MADE);
-        if let Some(refused) = refused {
-            diagnosis.report(
-                format!("it does not exist: {refused}"),
-                format!(
-                    "remove what the API server names, such as a quota (`kubectl describe resourcequota -n {}`); stowplan tries again at least every 5 minutes",
-                    self.name.namespace
-                ),
-            );
-        } else if self.cluster.knows("StatefulSet") {
-            diagnosis.report(
-                "it does not exist: the controller has not created it, or may not",
-                format!(
-                    "kubectl describe {kind} {name} -n {}: its events say why",
-                    self.name.namespace
-                ),
-            );
+    fn report_unbound(&self, diagnosis: &mut Diagnosis, class: Option<&str>, claim: &str) {
+        let known = class.and_then(|class| self.cluster.view.storage_class(class));
+        match (class, known) {
+            (_, Some(known)) if known.waits => {
+                diagnosis
+                    .placed
+                    .push("no volume yet: it is created where the placeholder is".to_owned());
+            }
+            (Some(class), None) if self.cluster.knows("StorageClass") => diagnosis.report(
+                format!("it has no volume, and StorageClass {class} does not exist"),
+                "create the class, or create the claim again with another",
+            ),
+            _ => diagnosis.report(
+                "it has no volume yet, and does not wait for a pod",
+                format!("kubectl describe pvc {claim} -n {}", self.name.namespace),
+            ),
         }
     }
 
-    /// Reports the wait for an earlier group. The groups of a run report it at the run.
-    fn report_shared_claim(&self, note: &str, diagnosis: &mut Diagnosis) {
-        if self.is_native() {
-            diagnosis.report(note, "wait until that one has ended");
+    /// A volume that one node uses at a time, in use on another.
+    fn report_use_elsewhere(&self, diagnosis: &mut Diagnosis, claim: &str, one_node: bool) {
+        let (Some(pod), Some(node)) = (self.pod, self.node()) else { return };
+        let uses = |other: &&Pod| {
+            let spec = other.spec.as_ref();
+            spec.is_some_and(|spec| claims(spec).any(|own| own == claim))
+        };
+        let elsewhere = self
+            .cluster
+            .others(&self.name.namespace, pod)
+            .filter(uses)
+            .find_map(|other| Some((other, node_name(other).filter(|other| *other != node)?)));
+        if let Some((other, where_)) = elsewhere.filter(|_| one_node) {
+            let other = other.metadata.name.as_deref().unwrap_or_default();
+            diagnosis.report(
+                format!("pod {other} uses it on node {where_}, and one node uses it at a time"),
+                format!("wait until pod {other} has ended"),
+            );
         }
     }
 }

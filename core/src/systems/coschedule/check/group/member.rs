@@ -10,7 +10,7 @@ use crate::systems::check::cluster::first_obstacle;
 use crate::systems::check::words::{counted, of_pod, some};
 use crate::systems::check::{Diagnosis, gates};
 use crate::systems::coschedule::keys;
-use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::kinds::Member;
 use crate::systems::coschedule::reconcile::{self, Next, Step, Why};
 use crate::systems::coschedule::resources::TASK_RUN;
 use crate::systems::fit::{self, Before, Candidate, Joining, Obstacle, PodNeeds, Question};
@@ -29,7 +29,11 @@ impl CheckedGroup<'_> {
 
     /// Reports why a waiting pod is not beside the placeholder, and what the controller does with it.
     /// Reports nothing if the pod waits for the placeholder.
-    pub(super) fn report_outside(&self, diagnosis: &mut Diagnosis, pod: &Pod) {
+    pub(in crate::systems::coschedule::check) fn report_outside(
+        &self,
+        diagnosis: &mut Diagnosis,
+        pod: &Pod,
+    ) {
         let namespace = &self.name.namespace;
         let name = Name::new(namespace, pod.metadata.name.as_deref().unwrap_or_default());
         let mut steps = self.explained.iter().flat_map(|explained| &explained.members);
