@@ -30,7 +30,7 @@ pub(super) struct CheckedGroup<'c> {
     /// Its group, if that is of a run.
     group: Option<&'c Group>,
     /// The claims that it mounts, or would.
-    claims: Vec<String>,
+    claims: Vec<Name>,
     /// The volumes of these that not every node can mount.
     volumes: Volumes<'c>,
     isolated: bool,
@@ -48,16 +48,15 @@ impl<'c> CheckedGroup<'c> {
     pub(super) fn new(context: &Context<'c>, name: &'c Name, group: Option<&'c Group>) -> Self {
         let cluster = context.cluster;
         let made = cluster.view.placeholder(name);
-        let claims: Vec<String> = match made {
-            Some(made) => made.mounted(name).map(|claim| claim.name.to_string()).collect(),
+        let claims: Vec<Name> = match made {
+            Some(made) => made.mounted(name).collect(),
             None => {
                 let claims = group.into_iter().flat_map(|group| &group.claims);
-                claims.map(|claim| claim.name.to_string()).collect()
+                claims.map(|claim| Name::new(&name.namespace, &claim.name)).collect()
             }
         };
         let isolated = group.is_some_and(|group| group.isolated);
-        let names = claims.iter().map(|claim| Name::new(&name.namespace, claim));
-        let volumes = volumes::of_claims(names, &cluster.view);
+        let volumes = volumes::of_claims(&claims, &cluster.view);
         let pod = cluster.pod(&name.namespace, &format!("{}{FIRST}", name.name));
         let spec = pod.and_then(|pod| pod.spec.as_ref());
         Self {
@@ -112,12 +111,10 @@ impl CheckedGroup<'_> {
         claims.any(|own| own.template && *own.name == *claim)
     }
 
-    fn claim(&self, claim: &str) -> Diagnosis {
-        let view = &self.cluster.view;
-        let namespace = &self.name.namespace;
-        let name = Name::new(namespace, claim);
-        let mut diagnosis = Diagnosis::new(CLAIM.kind, &name);
-        let Some(known) = view.claim(&name) else {
+    fn claim(&self, name: &Name) -> Diagnosis {
+        let (namespace, claim) = (&name.namespace, &*name.name);
+        let mut diagnosis = Diagnosis::new(CLAIM.kind, name);
+        let Some(known) = self.cluster.view.claim(name) else {
             if self.cluster.knows(CLAIM.kind) {
                 let (what, remedy) = if self.is_of_template(claim) {
                     ("Tekton has not created it yet", format!("kubectl get events -n {namespace}"))
