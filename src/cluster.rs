@@ -17,7 +17,7 @@ mod tests;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use futures::{Stream, StreamExt as _};
 use kube::core::DeserializeGuard;
@@ -62,13 +62,13 @@ struct Store {
     scope: Scope,
     synced: AtomicBool,
     heard: Arc<health::Heard>,
+    /// The objects that the watch has reported and its tables contain. Locked after the View.
+    held: Mutex<HashSet<Name>>,
 }
 
-/// The objects that a watch has reported.
+/// The last events of a watch.
 #[derive(Debug, Default)]
 struct Reported {
-    /// The objects that the View contains.
-    held: HashSet<Name>,
     /// The objects of the list that is being received.
     listed: HashSet<Name>,
     /// True if the observer keeps something of the last event on which plans depend.
@@ -96,8 +96,8 @@ impl Store {
         }
     }
 
-    fn forget(&self, view: &mut View, name: &Name) {
-        view.forget_in(self.tables.iter().copied(), name);
+    fn held(&self) -> MutexGuard<'_, HashSet<Name>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -131,9 +131,7 @@ impl TypeVisitor for Start<'_> {
                 tasks.spawn(name, cluster.follow(events, store, None, Store::read_guarded));
             }
             Definition::Foreign => {
-                let reported = Reported::default();
-                let following = foreign::Following { cluster, client, config, store, reported };
-                tasks.spawn(name, following.run::<K>());
+                tasks.spawn(name, foreign::follow::<K>(cluster, store, client, config));
             }
         }
     }
@@ -143,16 +141,20 @@ impl Cluster {
     /// A View that does not change, from files or for tests.
     #[must_use]
     pub fn fixed(view: View, metrics: Arc<Metrics>) -> Self {
-        let cluster = Self {
+        let cluster = Self::new(view, Vec::new(), metrics);
+        cluster.count();
+        cluster
+    }
+
+    fn new(view: View, stores: Vec<Store>, metrics: Arc<Metrics>) -> Self {
+        Self {
             view: RwLock::new(view),
             changes: watch::Sender::new(()),
             versions: watch::Sender::new(()),
-            stores: Vec::new(),
+            stores: stores.into_iter().map(Arc::new).collect(),
             metrics,
             tasks: health::Tasks::new(),
-        };
-        cluster.count();
-        cluster
+        }
     }
 
     /// A View for admission that follows a cluster, on tasks of the current runtime.
@@ -187,13 +189,13 @@ impl Cluster {
         cluster
     }
 
-    /// Records whether the cluster serves an optional kind.
-    fn set_served(&self, kind: &Kind, served: bool) {
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        if view.set_served(&kind.resource, served) {
-            drop(view);
+    /// Records whether the cluster serves an optional kind. Returns whether that has changed.
+    fn set_served(&self, kind: &Kind, served: bool) -> bool {
+        let has_changed = self.view_mut().set_served(&kind.resource, served);
+        if has_changed {
             self.changes.send_replace(());
         }
+        has_changed
     }
 
     fn following(scope: Scope, metrics: Arc<Metrics>) -> Arc<Self> {
@@ -208,17 +210,11 @@ impl Cluster {
                 }
                 let (kind, tables) = (table.kind(), vec![*table]);
                 let (synced, heard) = (AtomicBool::new(false), health::Heard::now());
-                stores.push(Store { watch, kind, tables, scope, synced, heard });
+                let held = Mutex::default();
+                stores.push(Store { watch, kind, tables, scope, synced, heard, held });
             }
         }
-        let cluster = Arc::new(Self {
-            view: RwLock::new(View::default()),
-            changes: watch::Sender::new(()),
-            versions: watch::Sender::new(()),
-            stores: stores.into_iter().map(Arc::new).collect(),
-            metrics,
-            tasks: health::Tasks::new(),
-        });
+        let cluster = Arc::new(Self::new(View::default(), stores, metrics));
         for store in &cluster.stores {
             cluster.metrics.store_synced.get_or_create(&KindLabels { kind: store.name() }).set(0);
         }
@@ -227,7 +223,7 @@ impl Cluster {
 
     /// Applies the object that the API server returned for a write, before the watch reports it.
     pub fn learn(&self, object: Object) {
-        self.view.write().unwrap_or_else(PoisonError::into_inner).learn(object);
+        self.view_mut().learn(object);
         self.changes.send_replace(());
     }
 
@@ -236,6 +232,10 @@ impl Cluster {
         // If a watch panicked during a change, one object is missing from an index. That is better
         // than no answers at all.
         self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn view_mut(&self) -> RwLockWriteGuard<'_, View> {
+        self.view.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A receiver that is notified of every change of what the View shows. A new version of an object
@@ -316,44 +316,44 @@ impl Cluster {
             Err(error) => return self.failed(store, &error),
         };
         let name = |object: &K| store.kind.name(object.meta());
-        let Reported { held, listed, is_observed } = reported;
+        let Reported { listed, is_observed } = reported;
         let mut has_changed = true;
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let mut view = self.view_mut();
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(object) => {
                 if let Some(object) = read(&object) {
                     listed.insert(object.name().clone());
-                    held.insert(object.name().clone());
+                    store.held().insert(object.name().clone());
                     view.apply(object);
                 }
             }
             Event::InitDone => {
-                for deleted in held.difference(listed) {
-                    store.forget(&mut view, deleted);
+                let objects = listed.len();
+                let mut deleted = std::mem::replace(&mut *store.held(), std::mem::take(listed));
+                deleted.retain(|name| !store.held().contains(name));
+                for name in &deleted {
+                    self.forget(store, &mut view, name);
                 }
-                *held = std::mem::take(listed);
-                self.synced(store, held.len());
+                self.synced(store, objects);
             }
             Event::Apply(object) => match read(&object) {
                 // The View has a newer version already, from the answer to one of stowplan's
                 // writes.
                 Some(object) if view.outdates(&object) => has_changed = false,
                 Some(object) => {
-                    held.insert(object.name().clone());
+                    store.held().insert(object.name().clone());
                     has_changed = view.update(object);
                 }
                 None => {
                     if let Some(name) = name(&object) {
-                        has_changed = held.remove(&name);
-                        store.forget(&mut view, &name);
+                        has_changed = self.forget(store, &mut view, &name);
                     }
                 }
             },
             Event::Delete(object) => {
                 if let Some(name) = name(&object) {
-                    held.remove(&name);
-                    store.forget(&mut view, &name);
+                    self.forget(store, &mut view, &name);
                     debug!(kind = store.name(), name = %name.name, "deleted");
                 }
             }
@@ -367,15 +367,31 @@ impl Cluster {
         }
     }
 
+    /// Forgets an object that a watch no longer reports, unless another watch of the same table does: the
+    /// object has moved there, and the watches report that in any order. Returns whether the watch had
+    /// reported it.
+    fn forget(&self, store: &Store, view: &mut View, name: &Name) -> bool {
+        let was_held = store.held().remove(name);
+        let is_held_for = |table: &TableType| {
+            let mut others = self.stores.iter().filter(|of| of.tables.contains(table));
+            others.any(|of| of.held().contains(name))
+        };
+        let tables = store.tables.iter().filter(|table| !is_held_for(table));
+        view.forget_in(tables.copied(), name);
+        was_held
+    }
+
     /// Forgets all objects of a watch: the cluster does not serve the kind.
-    fn empty(&self, store: &Store, reported: &mut Reported) {
+    fn empty(&self, store: &Store) {
         store.heard.touch();
-        let held = &mut reported.held;
-        if held.is_empty() && store.synced.load(Ordering::Acquire) {
+        let names = std::mem::take(&mut *store.held());
+        if names.is_empty() && store.synced.load(Ordering::Acquire) {
             return;
         }
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        held.drain().for_each(|name| store.forget(&mut view, &name));
+        let mut view = self.view_mut();
+        for name in &names {
+            self.forget(store, &mut view, name);
+        }
         drop(view);
         self.synced(store, 0);
         self.count();
@@ -392,8 +408,8 @@ impl Cluster {
 
     fn count(&self) {
         for (kind, count) in self.view().counts() {
-            let gauge = self.metrics.store_objects.get_or_create(&KindLabels { kind }).clone();
-            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.metrics.store_objects.get_or_create(&KindLabels { kind }).set(count);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Follows the controller's Lease, and derives from it whether a controller is running.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -121,7 +121,7 @@ impl Cluster {
             ControllerState::NotYet => warn!("no controller has led yet"),
             ControllerState::Stopped => warn!("no controller has renewed its lease for a while"),
         }
-        self.view.write().unwrap_or_else(PoisonError::into_inner).set_controller(state);
+        self.view_mut().set_controller(state);
         self.changes.send_replace(());
     }
 }

@@ -1,5 +1,5 @@
-use k8s_openapi::api::core::v1::Node;
-use serde_json::json;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::telemetry::Metrics;
@@ -66,4 +66,46 @@ fn a_list_that_is_read_again_removes_what_was_deleted_meanwhile() {
     assert_eq!(known(), "bd");
     take(Event::Delete(node("d")));
     assert_eq!(known(), "b");
+}
+
+/// A pod gets the label of its job: it moves from one watch of pods to the other, and the two report that
+/// in any order.
+#[test]
+fn an_object_that_moves_between_two_watches_of_a_table_stays_in_it() {
+    let pod = |labels: Value| -> Pod {
+        let metadata = json!({"name": "p", "namespace": "ns", "labels": labels});
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    };
+    let before = pod(json!({"app": "streams"}));
+    let after = pod(json!({"app": "streams", "streams.ibm.com/job": "j"}));
+    let added = ("pods of jobs", vec![Event::Apply(after.clone())]);
+    let listed =
+        ("pods of jobs", vec![Event::Init, Event::InitApply(after.clone()), Event::InitDone]);
+    let deleted = ("pods without a job", vec![Event::Delete(before.clone())]);
+    let not_listed = ("pods without a job", vec![Event::Init, Event::InitDone]);
+    for steps in [
+        [&deleted, &added],
+        [&added, &deleted],
+        [&added, &not_listed],
+        [&listed, &deleted],
+        [&listed, &not_listed],
+    ] {
+        let cluster = Cluster::following(Scope::Admission, Arc::new(Metrics::default()));
+        let known = || cluster.view().counts().find(|(kind, _)| *kind == "pods").unwrap().1;
+        let mut of_stores: Vec<_> =
+            cluster.stores.iter().map(|store| (store, Reported::default())).collect();
+        let mut take = |(name, events): &(&str, Vec<Event<Pod>>)| {
+            let (store, reported) =
+                of_stores.iter_mut().find(|(store, _)| store.name() == *name).unwrap();
+            for event in events.clone() {
+                cluster.take(store, Ok(event), reported, |pod: &Pod| store.read(pod));
+            }
+        };
+        take(&("pods without a job", vec![Event::Apply(before.clone())]));
+        assert_eq!(known(), 1);
+        steps.into_iter().for_each(&mut take);
+        assert_eq!(known(), 1, "{steps:?}");
+        take(&("pods of jobs", vec![Event::Delete(after.clone())]));
+        assert_eq!(known(), 0, "{steps:?}");
+    }
 }
