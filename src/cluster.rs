@@ -29,7 +29,7 @@ use tokio::time::Duration;
 use tracing::{debug, info, warn};
 
 use crate::telemetry::{KindLabels, Metrics};
-pub(crate) use clock::{Clock, time_of_server};
+pub(crate) use clock::{Clock, time_of_cluster, time_of_server};
 pub(crate) use named::watch_named;
 pub(crate) use pods::PodChange;
 use pods::{PodObserver, notify};

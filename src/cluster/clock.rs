@@ -64,12 +64,9 @@ impl Clock {
     }
 
     fn observe_at(&self, headers: &HeaderMap, own: SystemTime) {
-        let Some(time) = read_date(headers).map(SystemTime::from) else { return };
-        let seconds = |earlier: SystemTime, later: SystemTime| {
-            let difference = later.duration_since(earlier).unwrap_or_default();
-            i64::try_from(difference.as_secs()).unwrap_or(i64::MAX)
-        };
-        let ahead = seconds(own, time) - seconds(time, own);
+        let own = Timestamp::try_from(own);
+        let Some((time, own)) = read_date(headers).zip(own.ok()) else { return };
+        let ahead = time.duration_since(own).as_secs();
         let ahead = if ahead.abs() <= IGNORED { 0 } else { ahead };
         self.ahead.store(ahead, Ordering::Relaxed);
         self.metrics.clock_skew.set(ahead);
@@ -103,6 +100,12 @@ async fn ask(client: &Client) -> Option<HeaderMap> {
 /// Returns the time by the API server's clock. `None`: it does not say it.
 pub(crate) async fn time_of_server(client: &Client) -> Option<Timestamp> {
     read_date(&ask(client).await?)
+}
+
+/// Returns the time by the API server's clock, or by the own one if the answer does not have it: the clock of
+/// this machine may be minutes away from those of the cluster.
+pub(crate) async fn time_of_cluster(client: &Client) -> Timestamp {
+    time_of_server(client).await.unwrap_or_else(Timestamp::now)
 }
 
 fn read_date(headers: &HeaderMap) -> Option<Timestamp> {

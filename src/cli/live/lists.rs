@@ -9,7 +9,6 @@ use std::fmt::{self, Debug};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
@@ -17,7 +16,7 @@ use serde_json::Value;
 
 use super::access::Connection;
 use crate::cli::requests::{self, FORBIDDEN, NOT_FOUND, has_code};
-use crate::cluster::{is_held, time_of_server};
+use crate::cluster::{is_held, time_of_cluster};
 use crate::controller::lease;
 use stowplan_core::kubernetes::OTHER_DENIAL;
 use stowplan_core::systems::check::events::{AUTOSCALERS, CONTROLLER, FAILED_CREATE};
@@ -289,8 +288,7 @@ impl Lists {
         let named = ListParams::default().fields(&format!("metadata.name={}", lease::NAME));
         let without = "it is not known whether stowplan's controller runs";
         let leases = self.list_known(&api, "leases", named, without).await?;
-        // The clock of this machine may be minutes away from those of the cluster.
-        let now = time_of_server(&self.client).await.unwrap_or_else(Timestamp::now);
+        let now = time_of_cluster(&self.client).await;
         Ok(leases.map(|leases| match leases.as_slice() {
             [] => ControllerState::NotYet,
             some if some.iter().any(|lease| is_held(lease, now)) => ControllerState::Leads,

@@ -12,7 +12,6 @@ use hyper::Request;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, ObjectList, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -26,7 +25,7 @@ use super::rights::{self, Right};
 use super::trial::Trial;
 use crate::cli::live::policy::{ANNOTATION, WEBHOOKS};
 use crate::cli::requests::{self, FORBIDDEN, has_code, lacks_right, list_pages};
-use crate::cluster::{Presence, time_of_server};
+use crate::cluster::{Presence, time_of_cluster};
 use crate::controller::lease;
 use stowplan_core::kubernetes::is_missing_right;
 use stowplan_core::systems::policy::Policy;
@@ -91,8 +90,7 @@ pub(super) async fn read(client: &Client, options: &Options<'_>) -> anyhow::Resu
         Some(_) => Unread::Unnamed,
         None => Unread::Nowhere,
     });
-    // The clock of this machine may be minutes away from those of the cluster.
-    let now = time_of_server(client).await.unwrap_or_else(Timestamp::now);
+    let now = time_of_cluster(client).await;
     let mut facts = Facts {
         now,
         version: env!("CARGO_PKG_VERSION"),
