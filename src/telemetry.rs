@@ -22,43 +22,14 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 pub(crate) use log::shown;
 pub(crate) use throttle::Throttle;
 
-/// The labels of an admission request that was decided.
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-pub struct RequestLabels {
-    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `other`.
-    pub operation: &'static str,
-    /// [`Decision::outcome`](stowplan_core::admission::Decision::outcome).
-    pub outcome: &'static str,
-    /// [`Decision::reason`](stowplan_core::admission::Decision::reason).
-    pub reason: &'static str,
-}
-
-/// The label of an outcome.
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-pub struct OutcomeLabels {
-    /// The stable word.
-    pub outcome: &'static str,
-}
-
-/// The label of a failure, of a closed connection or of an event.
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-pub struct ReasonLabels {
-    /// The stable word.
-    pub reason: &'static str,
-}
+/// The labels of a metric that one function counts: their keys, and stable words.
+type Labels<const COUNT: usize> = [(&'static str, &'static str); COUNT];
 
 /// The label of a kind of object.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 pub struct KindLabels {
     /// The plural name.
     pub kind: &'static str,
-}
-
-/// The label of the policy in force.
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-pub struct PolicyLabels {
-    /// The first 16 hexadecimal digits of the SHA-256 of its text.
-    pub digest: String,
 }
 
 /// The labels of a write of the controller.
@@ -72,26 +43,26 @@ pub struct WriteLabels {
     pub outcome: &'static str,
 }
 
-/// Declares every metric: its field and type, its name and help, and how it is made if not empty. The unit
-/// of `seconds` is the second.
+/// Declares every metric: its help, its field and type, and its unit (`seconds`, or none) with its name and
+/// how it is made if not empty.
 macro_rules! metrics {
     (@new) => { Default::default() };
     (@new $new:expr) => { $new };
-    ($($field:ident: $type:ty = $unit:ident($name:literal, $help:literal $(, $new:expr)?);)*) => {
+    ($(#[doc = $help:literal] $field:ident: $type:ty = $unit:ident($name:literal $(, $new:expr)?);)*) => {
         /// Every metric.
         #[derive(Debug)]
         pub struct Metrics {
             registry: Registry,
             /// Metrics that have no prefix.
             customary: Registry,
-            $(#[doc = concat!($help, ".")] pub $field: $type,)*
+            $(#[doc = $help] pub $field: $type,)*
         }
 
         impl Metrics {
             fn register(mut registry: Registry, customary: Registry) -> Self {
                 $(
                     let $field: $type = metrics!(@new $($new)?);
-                    $unit(&mut registry, $name, $help, $field.clone());
+                    $unit(&mut registry, $name, $help.trim(), $field.clone());
                 )*
                 Self { registry, customary, $($field,)* }
             }
@@ -100,113 +71,65 @@ macro_rules! metrics {
 }
 
 metrics! {
-    requests: Family<RequestLabels, Counter> = number(
-        "admission_requests",
-        "Requests that were decided"
-    );
-    duration: Family<OutcomeLabels, Histogram> = seconds(
-        "admission_duration",
-        "From a request's head to its answer",
-        Family::new_with_constructor(histogram)
-    );
-    failures: Family<ReasonLabels, Counter> = number(
-        "admission_failures",
-        "Requests that were answered without a decision"
-    );
-    in_flight: Gauge = number("admission_in_flight", "Requests that are being handled");
-    last_admission: Gauge = seconds(
-        "last_admission_timestamp",
-        "When a request was last decided, in seconds since 1970"
-    );
-    panics: Counter = number("panics", "Panics; each failed one request at most");
-    log_lines_dropped: Counter = number(
-        "log_lines_dropped",
-        "Log lines that were dropped because standard error was not read fast enough"
-    );
-    connections: Gauge = number("connections", "Open connections");
-    connections_closed: Family<ReasonLabels, Counter> = number(
-        "connections_closed",
-        "Connections that were closed because of a limit, or that failed"
-    );
-    certificate_not_after: Family<KindLabels, Gauge> = seconds(
-        "certificate_not_after",
-        "When a certificate expires, in seconds since 1970"
-    );
-    clock_skew: Gauge = seconds(
-        "clock_skew",
-        "By how much the API server's clock is ahead of this process's"
-    );
-    certificate_reloads: Family<OutcomeLabels, Counter> = number(
-        "certificate_reloads",
-        "Changes of the certificate, by whether they were loaded"
-    );
-    policy_reloads: Family<OutcomeLabels, Counter> = number(
-        "policy_reloads",
-        "Changes of the policy, by whether it came into force"
-    );
-    policy_info: Family<PolicyLabels, Gauge> = number(
-        "policy_info",
-        "The policy in force, by the first 16 hexadecimal digits of the SHA-256 of its text"
-    );
-    store_objects: Family<KindLabels, Gauge> = number("store_objects", "Objects in the View");
-    store_synced: Family<KindLabels, Gauge> = number(
-        "store_synced",
-        "Whether the View has seen all objects of a kind"
-    );
-    watch_errors: Family<KindLabels, Counter> = number(
-        "watch_errors",
-        "Watches that failed and were started again"
-    );
-    watch_age: Family<KindLabels, Gauge> = seconds(
-        "watch_age",
-        "The time since a watch last heard from the API server: an event, a list or a bookmark"
-    );
-    policy_rejected: Gauge = number(
-        "policy_rejected",
-        "Whether the policy is invalid or missing, and an older policy or none is in force"
-    );
-    controller_leader: Gauge = number(
-        "controller_leader",
-        "Whether this process is the leader of the controllers"
-    );
-    controller_writes: Family<WriteLabels, Counter> = number(
-        "controller_writes",
-        "Writes of the controller, by outcome"
-    );
-    controller_events: Family<ReasonLabels, Counter> = number(
-        "controller_events",
-        "Events that the controller reported, whether or not they were written"
-    );
-    controller_plan_duration: Histogram = seconds(
-        "controller_plan_duration",
-        "Computing a plan from the view of the cluster",
-        histogram()
-    );
-    controller_limit_wait: Histogram = seconds(
-        "controller_limit_wait",
-        "How long requests waited for the limit of requests per second",
-        histogram()
-    );
-    controller_actions: Gauge = number(
-        "controller_actions",
-        "Planned writes of objects that are not done yet"
-    );
-    controller_present: Gauge = number(
-        "controller_present",
-        "1 in a webhook that knows of a controller that leads"
-    );
-    unplaced_pods: Gauge = number(
-        "controller_unplaced_pods",
-        "Pods that have keys of stowplan and were admitted without its webhook"
-    );
-    foreign_secrets: Gauge = number(
-        "controller_foreign_secrets",
-        "Secrets that have the name of one of stowplan's, and are not stowplan's"
-    );
-    stripped_pods: Gauge = number(
-        "controller_stripped_pods",
-        "Pods whose placement was removed after stowplan's webhook had added it"
-    );
+    /// Requests that were decided
+    requests: Family<Labels<3>, Counter> = number("admission_requests");
+    /// From a request's head to its answer
+    duration: Family<Labels<1>, Histogram> =
+        seconds("admission_duration", Family::new_with_constructor(histogram));
+    /// Requests that were answered without a decision
+    failures: Family<Labels<1>, Counter> = number("admission_failures");
+    /// Requests that are being handled
+    in_flight: Gauge = number("admission_in_flight");
+    /// When a request was last decided, in seconds since 1970
+    last_admission: Gauge = seconds("last_admission_timestamp");
+    /// Panics; each failed one request at most
+    panics: Counter = number("panics");
+    /// Log lines that were dropped because standard error was not read fast enough
+    log_lines_dropped: Counter = number("log_lines_dropped");
+    /// Open connections
+    connections: Gauge = number("connections");
+    /// Connections that were closed because of a limit, or that failed
+    connections_closed: Family<Labels<1>, Counter> = number("connections_closed");
+    /// When a certificate expires, in seconds since 1970
+    certificate_not_after: Family<KindLabels, Gauge> = seconds("certificate_not_after");
+    /// By how much the API server's clock is ahead of this process's
+    clock_skew: Gauge = seconds("clock_skew");
+    /// Changes of the certificate, by whether they were loaded
+    certificate_reloads: Family<Labels<1>, Counter> = number("certificate_reloads");
+    /// Changes of the policy, by whether it came into force
+    policy_reloads: Family<Labels<1>, Counter> = number("policy_reloads");
+    /// The policy in force, by the first 16 hexadecimal digits of the SHA-256 of its text
+    policy_info: Family<[(&'static str, String); 1], Gauge> = number("policy_info");
+    /// Objects in the View
+    store_objects: Family<KindLabels, Gauge> = number("store_objects");
+    #[doc = "Whether the View has seen all objects of a kind"]
+    store_synced: Family<KindLabels, Gauge> = number("store_synced");
+    /// Watches that failed and were started again
+    watch_errors: Family<KindLabels, Counter> = number("watch_errors");
+    /// The time since a watch last heard from the API server: an event, a list or a bookmark
+    watch_age: Family<KindLabels, Gauge> = seconds("watch_age");
+    #[doc = "Whether the policy is invalid or missing, and an older policy or none is in force"]
+    policy_rejected: Gauge = number("policy_rejected");
+    #[doc = "Whether this process is the leader of the controllers"]
+    controller_leader: Gauge = number("controller_leader");
+    /// Writes of the controller, by outcome
+    controller_writes: Family<WriteLabels, Counter> = number("controller_writes");
+    /// Events that the controller reported, whether or not they were written
+    controller_events: Family<Labels<1>, Counter> = number("controller_events");
+    /// Computing a plan from the view of the cluster
+    controller_plan_duration: Histogram = seconds("controller_plan_duration", histogram());
+    /// How long requests waited for the limit of requests per second
+    controller_limit_wait: Histogram = seconds("controller_limit_wait", histogram());
+    /// Planned writes of objects that are not done yet
+    controller_actions: Gauge = number("controller_actions");
+    /// 1 in a webhook that knows of a controller that leads
+    controller_present: Gauge = number("controller_present");
+    /// Pods that have keys of stowplan and were admitted without its webhook
+    unplaced_pods: Gauge = number("controller_unplaced_pods");
+    /// Secrets that have the name of one of stowplan's, and are not stowplan's
+    foreign_secrets: Gauge = number("controller_foreign_secrets");
+    /// Pods whose placement was removed after stowplan's webhook had added it
+    stripped_pods: Gauge = number("controller_stripped_pods");
 }
 
 impl Metrics {
@@ -260,19 +183,20 @@ impl Metrics {
             .into_iter()
             .find(|known| *known == operation)
             .unwrap_or("other");
-        self.requests.get_or_create(&RequestLabels { operation, outcome, reason }).inc();
-        self.duration.get_or_create(&OutcomeLabels { outcome }).observe(took.as_secs_f64());
+        let labels = [("operation", operation), ("outcome", outcome), ("reason", reason)];
+        self.requests.get_or_create(&labels).inc();
+        self.duration.get_or_create(&[("outcome", outcome)]).observe(took.as_secs_f64());
         self.last_admission.set(seconds_since_1970(now));
     }
 
     /// Counts a request that was answered without a decision.
     pub fn count_failure(&self, reason: &'static str) {
-        self.failures.get_or_create(&ReasonLabels { reason }).inc();
+        self.failures.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// Counts a connection that the server closed or that failed; returns `reason`.
     pub fn count_closed_connection(&self, reason: &'static str) -> &'static str {
-        self.connections_closed.get_or_create(&ReasonLabels { reason }).inc();
+        self.connections_closed.get_or_create(&[("reason", reason)]).inc();
         reason
     }
 
@@ -283,23 +207,18 @@ impl Metrics {
 
     /// Counts a change of the certificate's files.
     pub fn count_certificate_reload(&self, is_loaded: bool) {
-        self.certificate_reloads
-            .get_or_create(&OutcomeLabels { outcome: reload_outcome(is_loaded) })
-            .inc();
+        self.certificate_reloads.get_or_create(&reload_outcome(is_loaded)).inc();
     }
 
     /// Sets the digest of the policy in force.
     pub fn set_policy(&self, digest: &str) {
         self.policy_info.clear();
-        let labels = PolicyLabels { digest: digest.to_owned() };
-        self.policy_info.get_or_create(&labels).set(1);
+        self.policy_info.get_or_create(&[("digest", digest.to_owned())]).set(1);
     }
 
     /// Counts a change of the policy.
     pub fn count_policy_reload(&self, is_loaded: bool) {
-        self.policy_reloads
-            .get_or_create(&OutcomeLabels { outcome: reload_outcome(is_loaded) })
-            .inc();
+        self.policy_reloads.get_or_create(&reload_outcome(is_loaded)).inc();
     }
 
     /// Counts a write of the controller.
@@ -309,7 +228,7 @@ impl Metrics {
 
     /// Counts an event of the controller.
     pub fn count_event(&self, reason: &'static str) {
-        self.controller_events.get_or_create(&ReasonLabels { reason }).inc();
+        self.controller_events.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// Counts a request as being handled until the result is dropped.
@@ -342,8 +261,8 @@ fn seconds_since_1970(time: SystemTime) -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-fn reload_outcome(is_loaded: bool) -> &'static str {
-    if is_loaded { "loaded" } else { "rejected" }
+fn reload_outcome(is_loaded: bool) -> Labels<1> {
+    [("outcome", if is_loaded { "loaded" } else { "rejected" })]
 }
 
 /// Counts one in a gauge until it is dropped.

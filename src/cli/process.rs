@@ -39,11 +39,11 @@ where
 {
     let metrics = Arc::new(Metrics::new());
     // Dropped last, so that log lines are written until the end.
-    let log = log::start(log_format, &metrics).map_err(anyhow::Error::msg)?;
+    let (_log, filter) = log::start(log_format, &metrics).map_err(anyhow::Error::msg)?;
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let workers = cores.min(MOST_WORKERS);
     let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
-    let ended = runtime.block_on(command(metrics, log.filter()));
+    let ended = runtime.block_on(command(metrics, filter));
     // Tasks that still wait for a client are cancelled, and the watches, which never end.
     runtime.shutdown_background();
     ended

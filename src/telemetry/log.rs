@@ -18,7 +18,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -62,18 +61,14 @@ pub(crate) enum Format {
 pub(crate) struct Log {
     queue: SyncSender<Message>,
     done: Receiver<()>,
-    filter: Filter,
 }
 
-/// The filter of log lines, which the policy may replace. Clones share it.
-#[derive(Clone)]
-pub(crate) struct Filter(Arc<Filters>);
-
-struct Filters {
+/// The filter of log lines, which the policy may replace.
+pub(crate) struct Filter {
     /// The filter with which the process was started.
     own: String,
     /// The filter that is used.
-    used: Mutex<String>,
+    used: String,
     replace: Replace,
 }
 
@@ -81,22 +76,20 @@ type Replace = Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>
 
 impl Filter {
     pub(crate) fn new(own: &str, replace: Replace) -> Self {
-        let own = own.to_owned();
-        Self(Arc::new(Filters { used: Mutex::new(own.clone()), own, replace }))
+        Self { own: own.to_owned(), used: own.to_owned(), replace }
     }
 
     /// Uses `filter` from now on; empty: the one with which the process was started.
-    pub(crate) fn set(&self, filter: &str) {
-        let Filters { own, used, replace } = &*self.0;
-        let filter = if filter.is_empty() { own } else { filter };
-        let mut used = used.lock().unwrap_or_else(PoisonError::into_inner);
-        if *used == filter {
+    pub(crate) fn set(&mut self, filter: &str) {
+        let Self { own, used, replace } = self;
+        let filter = if filter.is_empty() { own.as_str() } else { filter };
+        if used == filter {
             return;
         }
         let replaced = EnvFilter::try_new(filter).map_err(|error| error.to_string());
         match replaced.and_then(|new| replace(new).map_err(|error| error.to_string())) {
             Ok(()) => {
-                filter.clone_into(&mut used);
+                filter.clone_into(used);
                 info!(filter, "log lines are filtered by the policy from now on");
             }
             Err(error) => error!(filter, error, "the log filter cannot be used"),
@@ -106,7 +99,7 @@ impl Filter {
 
 impl fmt::Debug for Filter {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Filter").field(&self.0.used).finish()
+        formatter.debug_tuple("Filter").field(&self.used).finish()
     }
 }
 
@@ -116,15 +109,15 @@ enum Message {
 }
 
 /// Starts logging to standard error in `format`; by default as text on a terminal, else as JSON.
-/// Panics are logged, too, and counted.
+/// Panics are logged, too, and counted. Returns the filter, too, which may be replaced.
 ///
 /// # Errors
 /// The filter in [`LOG_VARIABLE`] is invalid, or logging was started before.
-pub(crate) fn start(format: Option<Format>, metrics: &Metrics) -> Result<Log, String> {
+pub(crate) fn start(format: Option<Format>, metrics: &Metrics) -> Result<(Log, Filter), String> {
     let own = std::env::var(LOG_VARIABLE).unwrap_or_else(|_| "info".to_owned());
     let filter = EnvFilter::try_new(&own)
         .map_err(|error| format!("{LOG_VARIABLE}={own}: {error}; write for example info"))?;
-    let (lines, mut log) = start_writer(io::stderr(), metrics.log_lines_dropped.clone());
+    let (lines, log) = start_writer(io::stderr(), metrics.log_lines_dropped.clone());
     let default_format = || if io::stderr().is_terminal() { Format::Text } else { Format::Json };
     // No colours: so every control character in a line comes from a user's text, and is escaped.
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(lines);
@@ -136,7 +129,7 @@ pub(crate) fn start(format: Option<Format>, metrics: &Metrics) -> Result<Log, St
         }
     };
     let (filter, handle) = reload::Layer::new(filter);
-    log.filter = Filter::new(&own, Box::new(move |filter| handle.reload(filter)));
+    let replaceable = Filter::new(&own, Box::new(move |filter| handle.reload(filter)));
     tracing_subscriber::registry()
         .with(filter)
         .with(layer)
@@ -150,7 +143,7 @@ pub(crate) fn start(format: Option<Format>, metrics: &Metrics) -> Result<Log, St
         let why = panic.payload_as_str().unwrap_or("(no text)");
         error!(location, why = &*shown(why), "panicked; this is a bug in stowplan");
     }));
-    Ok(log)
+    Ok((log, replaceable))
 }
 
 /// Starts the thread that writes lines to `sink`, and returns both ends of its queue.
@@ -171,15 +164,7 @@ fn start_writer(mut sink: impl Write + Send + 'static, dropped: Counter) -> (Lin
     // If the thread does not start, every line is dropped and counted, and the webhook still
     // serves.
     drop(writer);
-    let filter = Filter::new("", Box::new(|_| Ok(())));
-    (Lines { queue: queue.clone(), dropped }, Log { queue, done, filter })
-}
-
-impl Log {
-    /// The filter, to be replaced.
-    pub(crate) fn filter(&self) -> Filter {
-        self.filter.clone()
-    }
+    (Lines { queue: queue.clone(), dropped }, Log { queue, done })
 }
 
 impl Drop for Log {
@@ -249,10 +234,10 @@ fn clean(line: &[u8]) -> Vec<u8> {
 #[must_use]
 pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     let head = head(text, MAX_SHOWN);
-    match escaped(head) {
-        Cow::Borrowed(_) if head.len() == text.len() => Cow::Borrowed(text),
-        escaped if head.len() == text.len() => escaped,
-        escaped => Cow::Owned(format!("{escaped}… ({} bytes)", text.len())),
+    let escaped = escaped(head);
+    match text.len() {
+        bytes if bytes == head.len() => escaped,
+        bytes => format!("{escaped}… ({bytes} bytes)").into(),
     }
 }
 
