@@ -13,12 +13,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::Limits;
+use super::service::respond;
 use super::slots::Slots;
 use super::{Stop, accept, connection};
 use crate::cluster::Cluster;
@@ -35,15 +36,13 @@ pub(crate) struct Health {
     cluster: Arc<Cluster>,
     metrics: Arc<Metrics>,
     stopping: CancellationToken,
-    /// `None` in a process that serves no TLS.
+    /// `None` in a controller, which serves no TLS.
     certificate: Option<ArcSwap<CertificateStatus>>,
     /// The process is not ready while a watch is older. `None`: at any age.
     max_age: Option<Duration>,
     policy: ArcSwap<PolicyStatus>,
     /// The unique name of the process.
     identity: Option<String>,
-    /// True if the process competes for the controller's Lease.
-    is_controller: bool,
 }
 
 impl Health {
@@ -64,7 +63,6 @@ impl Health {
             max_age: None,
             policy: ArcSwap::default(),
             identity: None,
-            is_controller: false,
         }
     }
 
@@ -83,9 +81,8 @@ impl Health {
         stopping: CancellationToken,
         max_age: Duration,
     ) -> Self {
-        let (max_age, is_controller) = (Some(max_age), true);
         let other = Self::new(cluster, metrics, stopping);
-        Self { certificate: None, max_age, is_controller, ..other }
+        Self { certificate: None, max_age: Some(max_age), ..other }
     }
 
     /// Sets the state of the policy.
@@ -162,7 +159,7 @@ impl Health {
             identity: self.identity.clone(),
             policy: PolicyStatus::clone(&self.policy.load()),
             certificate,
-            leads: self.is_controller.then(|| self.metrics.controller_leader.get() == 1),
+            leads: self.certificate.is_none().then(|| self.metrics.controller_leader.get() == 1),
             problems: self.problems(),
         }
     }
@@ -199,13 +196,6 @@ impl Health {
 
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     respond(status, "text/plain; charset=utf-8", body)
-}
-
-fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
 }
 
 /// Serves probes and metrics until the process has stopped.

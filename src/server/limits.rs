@@ -91,16 +91,7 @@ impl Limits {
     /// The limits within the memory of this process's cgroup, if that is limited.
     #[must_use]
     pub fn within_cgroup(self) -> Self {
-        match memory::find_limit() {
-            Some(limit) => self.within_memory(limit),
-            None => self,
-        }
-    }
-
-    /// The most memory that clients can make the server use, in bytes.
-    #[must_use]
-    pub fn worst_case(&self) -> usize {
-        self.connections * (CONNECTION_BYTES + self.small_body) + self.large_bytes
+        memory::find_limit().map_or(self, |limit| self.within_memory(limit))
     }
 
     /// These limits, with no more connections than this process may have open files.
@@ -138,6 +129,13 @@ mod tests {
     use super::*;
 
     const BASE: usize = 16 * MIB;
+
+    impl Limits {
+        /// The most memory that clients can make the server use, in bytes.
+        fn worst_case(&self) -> usize {
+            self.connections * (CONNECTION_BYTES + self.small_body) + self.large_bytes
+        }
+    }
 
     #[test]
     fn the_worst_case_fits_into_the_memory_with_room_for_the_view() {

@@ -13,7 +13,7 @@ use arc_swap::ArcSwapOption;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Bytes};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{Level, Span, debug, enabled, error, info, info_span, warn};
@@ -60,12 +60,8 @@ pub struct Service {
     throttle: Throttle,
 }
 
-/// The body of a request. Those bytes of a large one that others may not use are free again when
-/// this is dropped.
-struct Received<'s> {
-    bytes: Bytes,
-    _large: Option<SemaphorePermit<'s>>,
-}
+/// The body of a request, and the bytes of a large one that others may not use until this is dropped.
+type Received<'s> = (Bytes, Option<SemaphorePermit<'s>>);
 
 impl Service {
     /// A service that decides on `cluster` by `policy`, and decides nothing while there is none.
@@ -112,19 +108,14 @@ impl Service {
         let started = Instant::now();
         let _in_flight = self.metrics.begin_request();
         match self.handle(request, client, started).await {
-            Ok(json) => {
-                let mut response = Response::new(Full::new(Bytes::from(json)));
-                let kind = HeaderValue::from_static("application/json");
-                response.headers_mut().insert(CONTENT_TYPE, kind);
-                response
-            }
+            Ok(json) => respond(StatusCode::OK, "application/json", json),
             Err(failure) => {
-                let (_, reason, message) = failure.describe();
+                let (_, reason) = failure.describe();
                 self.metrics.count_failure(reason);
                 // Any client of the port can cause failures at any rate: the metric counts all of
                 // them, the log shows some.
                 if self.throttle.try_pass() {
-                    warn!(reason, why = &*shown(&message), "no decision");
+                    warn!(reason, why = &*shown(&failure.to_string()), "no decision");
                 }
                 failure.response()
             }
@@ -147,15 +138,14 @@ impl Service {
         if body.size_hint().lower() > MAX_BODY as u64 {
             return Err(Failure::TooLarge);
         }
-        let received = match decide {
-            Err(failure) => Err(failure),
-            Ok(decide) => timeout_at(started + budget, self.read(body.as_mut(), client))
-                .await
-                .unwrap_or(Err(Failure::BodyTimeout))
-                .map(|body| (body, decide)),
+        let received = async {
+            let decide = decide?;
+            let read = timeout_at(started + budget, self.read(body.as_mut(), client)).await;
+            let (bytes, large) = read.unwrap_or(Err(Failure::BodyTimeout))?;
+            Ok::<_, Failure>((decide, bytes, large))
         };
-        let (body, decide) = match received {
-            Ok(body) => body,
+        let (decide, bytes, _large) = match received.await {
+            Ok(received) => received,
             Err(failure) => {
                 if failure.keeps_connection() {
                     // The body is read and discarded, so that the client can stop sending and read
@@ -171,13 +161,12 @@ impl Service {
             return Err(Failure::TooLate);
         }
         let deciding = self.try_begin_deciding()?;
-        let review =
-            catch_panic(Span::none, || Review::parse(&body.bytes))?.map_err(Failure::Parse)?;
+        let review = catch_panic(Span::none, || Review::parse(&bytes))?.map_err(Failure::Parse)?;
         if !self.cluster.is_synced() {
             return Err(Failure::Unsynced);
         }
         let wait_until = started + self.limits.wait.min(budget / 2);
-        let decision = self.decide(decide, &review, deciding, wait_until, body.bytes.len()).await?;
+        let decision = self.decide(decide, &review, deciding, wait_until, bytes.len()).await?;
         let json = self.write_answer(&review, &decision, started)?;
         client.mark_useful();
         Ok(json)
@@ -250,7 +239,7 @@ impl Service {
             bytes.extend_from_slice(&data);
         }
         let bytes = if bytes.is_empty() { first } else { Bytes::from(bytes) };
-        Ok(Received { bytes, _large: turn.map(Turn::end) })
+        Ok((bytes, turn.map(Turn::end)))
     }
 
     /// Decides, and waits for objects that the decision needs. While it waits, it gives back its
@@ -377,6 +366,18 @@ fn catch_panic<T>(span: impl FnOnce() -> Span, run: impl FnOnce() -> T) -> Resul
         span().in_scope(|| error!("a request panicked; this is a bug in stowplan"));
         Failure::Bug
     })
+}
+
+/// An answer with this content.
+pub(super) fn respond(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
 }
 
 fn is_json(content_type: Option<&HeaderValue>) -> bool {
