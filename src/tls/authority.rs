@@ -37,17 +37,6 @@ pub(crate) struct Terms {
     pub overlap: Duration,
 }
 
-impl Default for Terms {
-    fn default() -> Self {
-        let day = Duration::from_secs(24 * 60 * 60);
-        Self {
-            ca_lifetime: day * 3650,
-            leaf_lifetime: day * 30,
-            overlap: Duration::from_secs(60 * 60),
-        }
-    }
-}
-
 impl Terms {
     /// The longest life of a CA: later dates could not be written into certificates.
     const LONGEST_LIFE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -64,31 +53,24 @@ impl Terms {
     /// Returns the problem, with the flags' names, and what to do.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { ca_lifetime, leaf_lifetime, overlap } = *self;
-        if overlap < Duration::from_secs(1) {
-            return Err(
-                "--ca-overlap is less than a second: API servers need some time to read a \
-                        new CA; set it to 1h"
-                    .to_owned(),
-            );
-        }
-        // A certificate is renewed when a third of its life has passed, and a new CA signs after an
-        // overlap.
-        if leaf_lifetime < overlap * 6 {
-            return Err("--leaf-lifetime is less than six times --ca-overlap, so the certificate \
-                        could be renewed before API servers trust a new CA: set it to at least \
-                        six times the overlap"
-                .to_owned());
-        }
-        // The old CA signs for an overlap after a third of its life is left.
-        if ca_lifetime < leaf_lifetime * 4 {
-            return Err("--ca-lifetime is less than four times --leaf-lifetime, so a certificate \
-                        could outlive its CA: set it to at least four times the certificate's"
-                .to_owned());
-        }
-        if ca_lifetime > Self::LONGEST_LIFE {
-            return Err("--ca-lifetime is more than 100 years: set a shorter one".to_owned());
-        }
-        Ok(())
+        let problem = if overlap < Duration::from_secs(1) {
+            "--ca-overlap is less than a second: API servers need some time to read a new CA; set it \
+             to 1h"
+        } else if leaf_lifetime < overlap * 6 {
+            // A certificate is renewed when a third of its life has passed, and a new CA signs after
+            // an overlap.
+            "--leaf-lifetime is less than six times --ca-overlap, so the certificate could be renewed \
+             before API servers trust a new CA: set it to at least six times the overlap"
+        } else if ca_lifetime < leaf_lifetime * 4 {
+            // The old CA signs for an overlap after a third of its life is left.
+            "--ca-lifetime is less than four times --leaf-lifetime, so a certificate could outlive \
+             its CA: set it to at least four times the certificate's"
+        } else if ca_lifetime > Self::LONGEST_LIFE {
+            "--ca-lifetime is more than 100 years: set a shorter one"
+        } else {
+            return Ok(());
+        };
+        Err(problem.to_owned())
     }
 }
 

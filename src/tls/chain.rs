@@ -34,13 +34,9 @@ pub(crate) fn write_pem<'c>(
     let mut text = String::new();
     for certificate in certificates {
         text.push_str("-----BEGIN CERTIFICATE-----\n");
-        let encoded = BASE64.encode(certificate);
-        let mut rest = encoded.as_str();
-        while !rest.is_empty() {
-            let (line, after) = rest.split_at(rest.len().min(LINE));
-            text.push_str(line);
+        for line in BASE64.encode(certificate).as_bytes().chunks(LINE) {
+            text.push_str(str::from_utf8(line).expect("base64 is ASCII"));
             text.push('\n');
-            rest = after;
         }
         text.push_str("-----END CERTIFICATE-----\n");
     }

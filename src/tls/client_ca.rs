@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use super::Error;
+use super::{Error, report_once};
 
 /// The file, and what it contained when it was last valid.
 #[derive(Debug)]
@@ -37,12 +37,7 @@ impl ClientCa {
                 (self.verifier, self.problem) = (Some(verifier), None);
                 Ok(true)
             }
-            Err(error) => {
-                let problem = Some(error.to_string());
-                let was_reported = self.problem == problem;
-                self.problem = problem;
-                if was_reported { Ok(false) } else { Err(error) }
-            }
+            Err(error) => report_once(&mut self.problem, error),
         }
     }
 
@@ -51,25 +46,9 @@ impl ClientCa {
         if self.last_content.as_ref() == Some(&content) {
             return Ok(None);
         }
-        let content = self.last_content.insert(content);
-        let invalid =
-            |problem: String| Error::Content { origin: self.path.display().to_string(), problem };
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(content) {
-            let certificate =
-                certificate.map_err(|error| invalid(format!("not a PEM certificate: {error}")))?;
-            roots
-                .add(certificate)
-                .map_err(|error| invalid(format!("not a certificate of a CA: {error}")))?;
-        }
-        if roots.is_empty() {
-            return Err(invalid("contains no PEM certificate".to_owned()));
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map(Some)
-            .map_err(|error| invalid(error.to_string()))
+        let verifier = build_verifier(self.last_content.insert(content));
+        let origin = || self.path.display().to_string();
+        verifier.map(Some).map_err(|problem| Error::Content { origin: origin(), problem })
     }
 
     /// The verifier of clients' certificates. `None`: no valid CA was read yet.
@@ -83,4 +62,22 @@ impl ClientCa {
             || self.problem.clone().unwrap_or_else(|| "no client CA was read yet".to_owned());
         self.verifier.is_none().then(read)
     }
+}
+
+/// Builds the verifier of certificates of the CAs in a PEM text.
+///
+/// # Errors
+/// Returns the reason why the text is invalid.
+fn build_verifier(text: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(text) {
+        let certificate = certificate.map_err(|error| format!("not a PEM certificate: {error}"))?;
+        roots.add(certificate).map_err(|error| format!("not a certificate of a CA: {error}"))?;
+    }
+    if roots.is_empty() {
+        return Err("contains no PEM certificate".to_owned());
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    verifier.map_err(|error| error.to_string())
 }

@@ -33,28 +33,20 @@ pub(crate) struct Pair {
     pub key: String,
 }
 
-/// The names of the webhook's Service.
+/// The names of the webhook's Service that its certificate is for, first the one that API servers call.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct ServiceNames {
-    service: String,
-    namespace: String,
-}
+pub(crate) struct ServiceNames([String; 4]);
 
 impl ServiceNames {
     pub(crate) fn new(service: &str, namespace: &str) -> Self {
-        Self { service: service.to_owned(), namespace: namespace.to_owned() }
-    }
-
-    /// The name that API servers call.
-    pub(crate) fn host(&self) -> String {
-        format!("{}.{}.svc", self.service, self.namespace)
-    }
-
-    /// All names that the certificate is for.
-    pub(crate) fn all(&self) -> Vec<String> {
-        let host = self.host();
+        let short = format!("{service}.{namespace}");
+        let host = format!("{short}.svc");
         let long = format!("{host}.cluster.local");
-        vec![host, long, format!("{}.{}", self.service, self.namespace), self.service.clone()]
+        Self([host, long, short, service.to_owned()])
+    }
+
+    fn host(&self) -> &str {
+        &self.0[0]
     }
 }
 
@@ -85,7 +77,7 @@ pub(crate) fn sign(
     let parameters = ca_parameters(&ca.name);
     let issuer = Issuer::from_params(&parameters, &ca.key);
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(text)?;
-    let mut parameters = CertificateParams::new(names.all()).map_err(text)?;
+    let mut parameters = CertificateParams::new(names.0.clone()).map_err(text)?;
     parameters.distinguished_name = common_name(COMMON_NAME);
     parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -96,7 +88,7 @@ pub(crate) fn sign(
     let certificate = parameters.signed_by(&key, &issuer).map_err(text)?;
     // A CA of another origin may limit what it signs.
     let chain = [certificate.der().clone()];
-    if !is_verified_by(&chain, &ca.certificate, &names.host(), span.not_before) {
+    if !is_verified_by(&chain, &ca.certificate, names.host(), span.not_before) {
         return Err("certificates that the CA signs are not valid: delete its Secret".to_owned());
     }
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
@@ -165,10 +157,9 @@ fn read_ca_name(certificate: &[u8]) -> Result<String, String> {
         return Err("the certificate is not one of a CA".to_owned());
     }
     // As stowplan makes it: its certificates repeat this name as their issuer.
-    if parsed.subject().iter_attributes().count() != 1 {
-        return Err("the subject of the CA is not one common name".to_owned());
-    }
-    let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    let is_alone = parsed.subject().iter_attributes().count() == 1;
+    let name = parsed.subject().iter_common_name().next().filter(|_| is_alone);
+    let name = name.and_then(|name| name.as_str().ok());
     Ok(name.ok_or("the subject of the CA is not one common name")?.to_owned())
 }
 
@@ -259,11 +250,11 @@ impl Certificates {
         names: &ServiceNames,
     ) -> Result<Leaf, String> {
         let (chain, validity, _) = read_pair(certificate, key)?;
-        if let Some(missing) = names.all().into_iter().find(|name| !validity.names.contains(name)) {
+        if let Some(missing) = names.0.iter().find(|name| !validity.names.contains(name)) {
             return Err(format!("the certificate is not for {missing}"));
         }
         let is_issuer = |issuer: &CertificateDer<'static>| {
-            is_verified_by(&chain, issuer, &names.host(), validity.not_before)
+            is_verified_by(&chain, issuer, names.host(), validity.not_before)
         };
         let issuers = self.all.iter().filter(|(_, issuer)| is_issuer(issuer));
         let issuers = issuers

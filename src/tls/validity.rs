@@ -28,24 +28,17 @@ impl Validity {
     pub(crate) fn read(certificate: &[u8]) -> Result<Self, String> {
         let (_, certificate) =
             X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
-        let names = match certificate.subject_alternative_name() {
-            Ok(Some(extension)) => extension
-                .value
-                .general_names
-                .iter()
-                .filter_map(|name| match name {
-                    GeneralName::DNSName(name) => Some((*name).to_owned()),
-                    _ => None,
-                })
-                .collect(),
-            Ok(None) => Vec::new(),
-            Err(error) => return Err(error.to_string()),
-        };
+        let names = certificate.subject_alternative_name().map_err(|error| error.to_string())?;
+        let names = names.iter().flat_map(|extension| &extension.value.general_names);
+        let names = names.filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        });
         let validity = certificate.validity();
         Ok(Self {
             not_before: time(validity.not_before.timestamp()),
             not_after: time(validity.not_after.timestamp()),
-            names,
+            names: names.collect(),
         })
     }
 

@@ -1,5 +1,16 @@
 use super::*;
 
+impl Default for Terms {
+    fn default() -> Self {
+        let day = Duration::from_secs(24 * 60 * 60);
+        Self {
+            ca_lifetime: day * 3650,
+            leaf_lifetime: day * 30,
+            overlap: Duration::from_secs(60 * 60),
+        }
+    }
+}
+
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
