@@ -19,8 +19,14 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::future::OptionFuture;
+use http_body_util::BodyExt as _;
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::http::response::Parts;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use kube::client::Body;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -39,6 +45,9 @@ use stowplan_core::systems::policy::Policy;
 /// Makes a plan. The caller holds the View's lock, so the function must be quick, and its result must
 /// be that of a pure one.
 pub(crate) type Planner = Box<dyn FnMut(&View, &Policy, Timestamp) -> Plan + Send + Sync>;
+
+/// The field manager of all writes.
+const MANAGER: &str = "stowplan-controller";
 
 /// Changes within this time are collected into one plan.
 const GATHER: Duration = Duration::from_millis(20);
@@ -108,7 +117,7 @@ impl Controller {
                 metrics: Arc::clone(&self.metrics),
                 limiter: Mutex::new(Limiter::new(self.writes_per_second)),
             });
-            let keeping = self.keep_certificates(&leadership, &events);
+            let keeper = self.keeper(&leadership, &events);
             tokio::select! {
                 () = stop.cancelled() => {
                     // The next leader should not compete with writes that are still in flight.
@@ -121,7 +130,7 @@ impl Controller {
                 // Dropping the executor aborts the writes in flight.
                 () = leadership.lost() => {}
                 () = self.lead(&mut executor) => {}
-                () = keeping => {}
+                Some(()) = OptionFuture::from(keeper.map(Keeper::keep)) => {}
             }
             self.metrics.controller_actions.set(0);
         }
@@ -129,13 +138,9 @@ impl Controller {
         campaign.await.map_err(|error| campaign_error(Err(error)))
     }
 
-    /// Keeps the webhook's certificate, until the future is dropped.
-    fn keep_certificates(
-        &self,
-        leadership: &Leadership,
-        events: &Events,
-    ) -> impl Future<Output = ()> + Send + use<> {
-        let keeper = self.certificates.clone().map(|settings| Keeper {
+    /// The keeper of the webhook's certificate. `None`: others keep it.
+    fn keeper(&self, leadership: &Leadership, events: &Events) -> Option<Keeper> {
+        self.certificates.clone().map(|settings| Keeper {
             settings,
             client: self.client.clone(),
             namespace: self.namespace.clone(),
@@ -144,13 +149,7 @@ impl Controller {
             metrics: Arc::clone(&self.metrics),
             clock: Arc::new(Clock::new(Arc::clone(&self.metrics))),
             published: Mutex::default(),
-        });
-        async {
-            match keeper {
-                Some(keeper) => keeper.keep().await,
-                None => std::future::pending().await,
-            }
-        }
+        })
     }
 
     /// Makes plans and carries them out, until the future is dropped.
@@ -202,6 +201,25 @@ impl Controller {
         let ahead = plan.recheck_at.map(|at| at.duration_since(now).max(Default::default()));
         let ahead = ahead.and_then(|ahead| Duration::try_from(ahead).ok());
         ahead.map_or(LONGEST, |ahead| ahead.max(GATHER).min(LONGEST))
+    }
+}
+
+/// Sends a request, and returns the head and the body of the answer.
+///
+/// # Errors
+/// Returns the reason why there is no answer.
+async fn send(
+    client: &Client,
+    request: Request<Vec<u8>>,
+    limit: Duration,
+) -> Result<(Parts, Bytes), String> {
+    let answer = async {
+        let (head, body) = client.send(request.map(Body::from)).await?.into_parts();
+        Ok((head, body.collect().await?.to_bytes()))
+    };
+    match timeout(limit, answer).await {
+        Ok(answer) => answer.map_err(|error: kube::Error| causes(&error)),
+        Err(_) => Err(format!("no answer within {} s", limit.as_secs())),
     }
 }
 

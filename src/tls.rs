@@ -34,15 +34,7 @@ use validity::Validity;
 /// The reason why a certificate cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file cannot be read.
-    #[error("{}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// The content of a file or of a Secret is invalid.
+    /// A file cannot be read, or the content of a file or of a Secret is invalid.
     #[error("{origin}: {problem}")]
     Content {
         /// The file, or the Secret and its key.
@@ -269,9 +261,9 @@ impl Certificate {
 
     fn serving_status(&self, now: SystemTime) -> CertificateStatus {
         let Some(serving) = &self.serving else {
-            let problem =
-                self.problem.clone().unwrap_or_else(|| "no certificate was read yet".to_owned());
-            return CertificateStatus { problem: Some(problem), ..CertificateStatus::unread() };
+            let unread = CertificateStatus::unread();
+            let problem = self.problem.clone().or(unread.problem);
+            return CertificateStatus { problem, ..unread };
         };
         let problem = serving
             .problem(self.host.as_deref(), now)
@@ -295,19 +287,12 @@ impl Certificate {
             parse_pair(certificate, key, &of_certificate, &of_key).map(Some)
         });
         match parsed {
+            Ok(None) => Ok(false),
             Ok(pair) => {
-                let changed = pair.is_some();
-                if changed {
-                    (self.candidate, self.problem) = (pair, None);
-                }
-                Ok(changed)
+                (self.candidate, self.problem) = (pair, None);
+                Ok(true)
             }
-            Err(error) => {
-                // Reported once, not on every refresh.
-                let was_reported =
-                    self.problem.replace(error.to_string()) == Some(error.to_string());
-                if was_reported { Ok(false) } else { Err(error) }
-            }
+            Err(error) => report_once(&mut self.problem, error),
         }
     }
 
@@ -346,7 +331,15 @@ impl Certificate {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+    let origin = || path.display().to_string();
+    std::fs::read(path)
+        .map_err(|error| Error::Content { origin: origin(), problem: error.to_string() })
+}
+
+/// Keeps the problem of a source. It is an error if it is new, and `false` when it was reported before.
+fn report_once(problem: &mut Option<String>, error: Error) -> Result<bool, Error> {
+    let before = problem.replace(error.to_string());
+    if before == *problem { Ok(false) } else { Err(error) }
 }
 
 /// Reads a certificate and its key. The last two are what messages call them.

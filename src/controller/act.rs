@@ -38,10 +38,11 @@ mod turns;
 mod writer;
 
 use std::collections::{HashMap, HashSet};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use answer::Outcome;
@@ -62,13 +63,12 @@ const OWN: Duration = Duration::from_secs(60);
 pub(crate) const CONCURRENCY: usize = 8;
 
 /// Carries out actions during one leadership. Dropping it aborts the writes in flight.
-#[derive(Debug)]
 pub(crate) struct Executor {
     writer: Arc<Writer>,
     /// Actions of the latest plan that have not been started.
     waiting: Turns,
     /// The writes in flight. Tasks of their own, so that they proceed while a plan is computed.
-    running: JoinSet<Done>,
+    running: JoinSet<(Action, Outcome)>,
     /// The targets of `running`.
     busy: HashSet<Target>,
     creations: Creations,
@@ -78,13 +78,6 @@ pub(crate) struct Executor {
     paused: HashMap<Target, Pause>,
     round: Arc<Round>,
     reports: Reports,
-}
-
-/// A finished action.
-#[derive(Debug)]
-struct Done {
-    action: Action,
-    outcome: Outcome,
 }
 
 impl Executor {
@@ -208,7 +201,11 @@ impl Executor {
             let ends = self.paused.values().map(|pause| pause.until).filter(|until| now < *until);
             let wake = ends.chain(busy_until).chain(self.reports.next(now)).min();
             tokio::select! {
-                Some(done) = self.running.join_next() => return self.finish(unwound(done)),
+                Some(done) = self.running.join_next() => {
+                    // A task is not aborted before its executor is dropped.
+                    let done = done.unwrap_or_else(|error| resume_unwind(error.into_panic()));
+                    return self.finish(done);
+                }
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => return,
                 else => std::future::pending().await,
             }
@@ -234,13 +231,12 @@ impl Executor {
             let (writer, round) = (Arc::clone(&self.writer), Arc::clone(&self.round));
             self.running.spawn(async move {
                 let outcome = writer.carry_out(&action, &round).await;
-                Done { action, outcome }
+                (action, outcome)
             });
         }
     }
 
-    fn finish(&mut self, done: Done) {
-        let Done { action, outcome } = done;
+    fn finish(&mut self, (action, outcome): (Action, Outcome)) {
         self.busy.remove(&action.target);
         let before = self.paused.get(&action.target).and_then(Pause::trouble);
         let was_refused = matches!(before, Some(Trouble::Refused | Trouble::Taken));
@@ -249,28 +245,25 @@ impl Executor {
             self.made.insert(action.target.clone(), Instant::now());
         }
         let is_own = self.made.contains_key(&action.target);
-        let trouble = match &outcome {
+        let (trouble, problem) = match outcome {
             Outcome::Done => match action.write {
                 // The View does not show the result yet: the write must not be repeated meanwhile.
-                Write::Create(_) | Write::Delete { .. } => None,
-                _ => Some(Trouble::Reverted),
+                Write::Create(_) | Write::Delete { .. } => (None, None),
+                _ => (Some(Trouble::Reverted), None),
             },
-            Outcome::NotFound | Outcome::Kept => None,
-            Outcome::Conflict => Some(Trouble::Conflict),
-            Outcome::Taken(_) if is_own => Some(Trouble::Conflict),
-            Outcome::Taken(_) if !was_refused => Some(Trouble::Taken),
-            Outcome::Refused(_) | Outcome::Taken(_) => Some(Trouble::Refused),
-            Outcome::Unsure(_) => Some(Trouble::Unsure),
+            Outcome::NotFound | Outcome::Kept => (None, None),
+            Outcome::Conflict => (Some(Trouble::Conflict), None),
+            Outcome::Taken(_) if is_own => (Some(Trouble::Conflict), None),
+            // The first time, the object may be stowplan's own, which the watch has not shown yet.
+            Outcome::Taken(_) if !was_refused => (Some(Trouble::Taken), None),
+            Outcome::Taken(problem) => {
+                let problem = format!("{problem}, and the existing object is not stowplan's");
+                (Some(Trouble::Refused), Some(problem))
+            }
+            Outcome::Refused(problem) => (Some(Trouble::Refused), Some(problem)),
+            Outcome::Unsure(_) => (Some(Trouble::Unsure), None),
             // No pause for this object: nothing is written while the API server is busy.
             Outcome::Throttled(_) | Outcome::Unsent => return,
-        };
-        let problem = match outcome {
-            Outcome::Refused(problem) => Some(problem),
-            // The first time, the object may be stowplan's own, which the watch has not shown yet.
-            Outcome::Taken(problem) if was_refused && !is_own => {
-                Some(format!("{problem}, and the existing object is not stowplan's"))
-            }
-            _ => None,
         };
         if let Some(problem) = &problem {
             self.writer.record_refusal(&action, problem);
@@ -279,9 +272,4 @@ impl Executor {
         let target = action.target.clone();
         self.paused.insert(target, Pause::after(action, trouble, problem, before, Instant::now()));
     }
-}
-
-/// The result of a task that is not aborted before its executor is dropped. Its panic is continued.
-fn unwound(done: Result<Done, JoinError>) -> Done {
-    done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }

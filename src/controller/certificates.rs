@@ -19,23 +19,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
-use http_body_util::BodyExt as _;
 use hyper::Request as HttpRequest;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::{GetParams, Patch, PatchParams, PostParams};
-use kube::client::Body;
-use kube::core::Request;
+use kube::core::{ApiResource, DynamicObject, Request};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use super::causes;
+use super::MANAGER;
 use super::events::Events;
 use super::lease::{Leadership, WRITE_TIMEOUT};
 use crate::cluster::Clock;
@@ -58,9 +56,6 @@ const STEPS: usize = 24;
 /// The kinds of webhook configurations.
 const CONFIGURATIONS: [&str; 2] =
     ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
-
-/// The field manager of all writes.
-const MANAGER: &str = "stowplan-controller";
 
 /// The objects that are kept, and for how long.
 #[derive(Clone, Debug)]
@@ -95,18 +90,13 @@ pub(super) struct Keeper {
 struct Found {
     authority: Option<Value>,
     serving: Option<Value>,
-    configurations: Vec<Configuration>,
+    /// The kinds of the webhook configurations, and the webhooks in each that call the Service.
+    configurations: Vec<(&'static str, Vec<Entry>)>,
     ca: Option<KnownCa>,
     certificates: Certificates,
     state: State,
     /// The reasons why something stored cannot be used, for the log.
     problems: Vec<String>,
-}
-
-/// A webhook configuration.
-struct Configuration {
-    kind: &'static str,
-    entries: Vec<Entry>,
 }
 
 /// A webhook that calls the Service.
@@ -174,25 +164,21 @@ impl Keeper {
 
     /// Reports each change of what is kept. What it has become is read again.
     fn changes(&self) -> BoxStream<'static, ()> {
-        let client = || self.client.clone();
-        let secrets = || Api::<Secret>::namespaced(client(), &self.namespace);
-        let name = &self.settings.configuration;
-        let mutating = Api::<MutatingWebhookConfiguration>::all(client());
-        let validating = Api::<ValidatingWebhookConfiguration>::all(client());
-        macro_rules! changes {
-            ($api:expr, $name:expr) => {
-                watch_object($api, $name)
-                    .default_backoff()
-                    .filter_map(async |change| change.is_ok().then_some(()))
-                    .boxed()
-            };
-        }
-        let changes = [
-            changes!(secrets(), &self.settings.ca_secret),
-            changes!(secrets(), &self.settings.secret),
-            changes!(mutating, name),
-            changes!(validating, name),
+        let Settings { ca_secret, secret, configuration, .. } = &self.settings;
+        let objects = [
+            (ApiResource::erase::<Secret>(&()), Some(&self.namespace), ca_secret),
+            (ApiResource::erase::<Secret>(&()), Some(&self.namespace), secret),
+            (ApiResource::erase::<MutatingWebhookConfiguration>(&()), None, configuration),
+            (ApiResource::erase::<ValidatingWebhookConfiguration>(&()), None, configuration),
         ];
+        let changes = objects.map(|(kind, namespace, name)| {
+            let api = match namespace {
+                Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind),
+                None => Api::<DynamicObject>::all_with(self.client.clone(), &kind),
+            };
+            let changes = watch_object(api, name).default_backoff();
+            changes.filter_map(async |change| change.is_ok().then_some(())).boxed()
+        });
         stream::select_all(changes).boxed()
     }
 
@@ -243,7 +229,7 @@ impl Keeper {
         for kind in CONFIGURATIONS {
             let name = &self.settings.configuration;
             let Some(object) = self.get(&path_of(kind), name).await? else { continue };
-            configurations.push(Configuration { kind, entries: self.entries(&object) });
+            configurations.push((kind, self.entries(&object)));
         }
         let mut ca = authority.as_ref().and_then(|secret| {
             let read = secrets::read_ca(secret);
@@ -252,7 +238,7 @@ impl Keeper {
         });
         let mut certificates = Certificates::default();
         ca.iter().for_each(|ca| certificates.add_ca(ca));
-        let entries = configurations.iter().flat_map(|configuration| &configuration.entries);
+        let entries = configurations.iter().flat_map(|(_, entries)| entries);
         let bundles: Vec<_> = entries.map(|entry| certificates.add_bundle(&entry.bundle)).collect();
         if let Some(KnownCa { ca, .. }) = &mut ca {
             ca.published_since = self.published_since(ca.id, &bundles);
@@ -329,11 +315,10 @@ impl Keeper {
                 let bundle = BASE64.encode(found.certificates.format_bundle(ids));
                 info!(certificates = ids.len(), "writing the caBundles");
                 let mut bundles = found.state.bundles.iter();
-                for configuration in &found.configurations {
-                    let stale = configuration.entries.iter().zip(&mut bundles);
+                for (kind, entries) in found.configurations {
+                    let stale = entries.iter().zip(&mut bundles);
                     let stale = stale.filter(|(_, present)| *present != ids);
-                    self.publish(configuration.kind, stale.map(|(entry, _)| entry), &bundle)
-                        .await?;
+                    self.publish(kind, stale.map(|(entry, _)| entry), &bundle).await?;
                 }
                 Ok(())
             }
@@ -441,17 +426,9 @@ impl Keeper {
 
     /// Sends a request and notes the API server's time.
     async fn send(&self, request: HttpRequest<Vec<u8>>) -> Result<(u16, Value), String> {
-        let answer = async {
-            let response = self.client.send(request.map(Body::from)).await;
-            let (head, body) = response.map_err(|error| causes(&error))?.into_parts();
-            self.clock.observe(&head.headers);
-            let body = body.collect().await.map_err(|error| causes(&error))?.to_bytes();
-            Ok((head.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default()))
-        };
-        let seconds = WRITE_TIMEOUT.as_secs();
-        timeout(WRITE_TIMEOUT, answer)
-            .await
-            .unwrap_or_else(|_| Err(format!("no answer within {seconds} s")))
+        let (head, body) = super::send(&self.client, request, WRITE_TIMEOUT).await?;
+        self.clock.observe(&head.headers);
+        Ok((head.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default()))
     }
 
     fn secrets(&self) -> String {

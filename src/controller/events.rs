@@ -123,16 +123,9 @@ fn cut(note: &str) -> String {
 
 /// The notes that this process has recorded, by the object, the reason, and the note without its digits: an
 /// object can have two notes with the same reason at once.
+/// The value is the hash of the last note with its digits, and when it was recorded.
 #[derive(Debug)]
-struct Notes(Recent<Last>);
-
-/// The last recorded note of a key.
-#[derive(Clone, Copy, Debug)]
-struct Last {
-    /// The hash of the note with its digits.
-    note: u64,
-    at: Instant,
-}
+struct Notes(Recent<(u64, Instant)>);
 
 impl Default for Notes {
     fn default() -> Self {
@@ -146,17 +139,14 @@ impl Notes {
         let words = event.note.split(|letter: char| letter.is_ascii_digit());
         let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
         let key = self.0.key((about(regarding), event.reason, words));
-        let last = Last { note: self.0.key(&event.note), at: now };
-        let mut is_new = false;
-        let known = self.0.recall(key, || {
-            is_new = true;
-            last
-        });
-        if known.note != last.note && SIMILAR_NOTE_INTERVAL <= now.duration_since(known.at) {
-            is_new = true;
-            *known = last;
+        let own = self.0.key(&event.note);
+        let is_new = !self.0.held.contains_key(&key);
+        let (note, at) = self.0.recall(key, || (own, now));
+        let is_due = *note != own && SIMILAR_NOTE_INTERVAL <= now.duration_since(*at);
+        if is_due {
+            (*note, *at) = (own, now);
         }
-        is_new
+        is_new || is_due
     }
 }
 

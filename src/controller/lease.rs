@@ -35,7 +35,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -98,10 +98,7 @@ impl Leadership {
     pub(crate) async fn gained(&self) {
         let mut changes = self.until.subscribe();
         let held = |until: &Option<Instant>| until.is_some_and(|until| Instant::now() < until);
-        if changes.wait_for(held).await.is_err() {
-            // The sender is `self`'s.
-            std::future::pending::<()>().await;
-        }
+        drop(changes.wait_for(held).await.expect("`self` has the sender"));
     }
 
     /// Resolves when the lease is no longer held.
@@ -109,15 +106,9 @@ impl Leadership {
         let mut changes = self.until.subscribe();
         loop {
             let until = *changes.borrow_and_update();
-            match until {
-                Some(until) if Instant::now() < until => {
-                    tokio::select! {
-                        () = sleep_until(until) => {}
-                        _ = changes.changed() => {}
-                    }
-                }
-                _ => return,
-            }
+            let Some(until) = until.filter(|until| Instant::now() < *until) else { return };
+            // Either may have happened: the end, or a renewal.
+            let _ = timeout_at(until, changes.changed()).await;
         }
     }
 

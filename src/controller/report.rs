@@ -119,7 +119,6 @@ impl Report {
                 !matches!(seen.state, State::Placed)
             }
             None => {
-                let Some(document) = text_of(pod) else { return false };
                 let owner = controller(&pod.metadata).map(|owner| owner.uid.as_str().into());
                 let seen = Seen {
                     identity,
@@ -129,7 +128,7 @@ impl Report {
                     fragile_owner,
                     is_refused: false,
                     is_recorded,
-                    state: State::Undecided(document),
+                    state: State::Undecided(text_of(pod)),
                 };
                 pods.insert(name, seen);
                 true
@@ -178,20 +177,16 @@ impl Report {
     pub(crate) fn decide(&self, view: &View, policy: &Policy) {
         self.state().pods.retain(|name, seen| {
             let State::Undecided(text) = &seen.state else { return true };
-            // It was written by `text_of`.
-            let Ok(pod) = serde_json::from_str::<Value>(text) else { return false };
-            if seen.is_recorded {
-                let removed = removed(&name.namespace, &pod, view, policy);
-                seen.state = removed.map_or(State::Placed, State::Unplaced);
-                return true;
-            }
-            let Some((missing, can_be_met)) = missing(&name.namespace, &pod, view, policy) else {
-                return false;
-            };
+            let pod: Value = serde_json::from_str(text).expect("`text_of` wrote JSON");
+            let lack = find_lack(&name.namespace, &pod, view, policy);
+            seen.is_refused = matches!(lack, Some(Lack::Refused(_)));
             // A replacement would be refused, so that no pod would run at all.
-            seen.is_replaceable &= can_be_met;
-            seen.is_refused = !can_be_met;
-            seen.state = State::Unplaced(missing);
+            seen.is_replaceable &= !seen.is_refused;
+            match lack.and_then(|lack| describe(&lack, seen.is_recorded, policy)) {
+                Some(text) => seen.state = State::Unplaced(text),
+                None if seen.is_recorded => seen.state = State::Placed,
+                None => return false,
+            }
             true
         });
     }
@@ -203,11 +198,11 @@ impl Report {
 
 /// A pod as JSON text, which takes a third of the memory of a value, without the parts that no
 /// decision reads.
-fn text_of(pod: &Pod) -> Option<Box<str>> {
+fn text_of(pod: &Pod) -> Box<str> {
     let Pod { metadata, spec, .. } = pod;
     let metadata = ObjectMeta { managed_fields: None, ..metadata.clone() };
     let pod = Pod { metadata, spec: spec.clone(), status: None };
-    serde_json::to_string(&pod).ok().map(Into::into)
+    serde_json::to_string(&pod).expect("a pod is JSON").into()
 }
 
 impl Seen {
@@ -301,13 +296,18 @@ fn passed_by(policy: &Policy) -> String {
     }
 }
 
-/// Decides a pod again. Returns a text that describes what the pod lacks, and whether the webhook would admit it
-/// now. `None`: the pod lacks nothing, or stowplan does not decide about it.
-fn missing(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option<(String, bool)> {
-    match find_lack(namespace, pod, view, policy)? {
+/// Describes what a pod lacks. `None`: nothing, or nothing that stowplan can say without a record of a
+/// decision. Of a pod with a record only what was removed from it since counts.
+fn describe(lack: &Lack, is_recorded: bool, policy: &Policy) -> Option<String> {
+    match lack {
+        Lack::Removed(field) if is_recorded => Some(format!(
+            "{field} has less than the annotation {} says: a later webhook or admission policy removed what stowplan's webhook had added; find it (kubectl get \
+             mutatingwebhookconfigurations,mutatingadmissionpolicies) and exclude the pod there",
+            record::KEY
+        )),
+        _ if is_recorded => None,
         Lack::Refused(refusal) if policy.record_placement => {
-            let first = refusal.first();
-            Some((format!("{}, which would refuse it: {first}", passed_by(policy)), false))
+            Some(format!("{}, which would refuse it: {}", passed_by(policy), refusal.first()))
         }
         Lack::Changes(intents) => {
             let needs_controller =
@@ -317,19 +317,8 @@ fn missing(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option
             let more = changes.count();
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
             let or = if needs_controller { ", or while no controller led," } else { "" };
-            Some((format!("{}{or} and lacks: {first}{more}", passed_by(policy)), true))
+            Some(format!("{}{or} and lacks: {first}{more}", passed_by(policy)))
         }
         _ => None,
     }
-}
-
-/// Decides a pod with a record again. Returns a text about what was removed since. `None`: nothing of
-/// what the record says, as far as a decision shows.
-fn removed(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option<String> {
-    let Lack::Removed(field) = find_lack(namespace, pod, view, policy)? else { return None };
-    Some(format!(
-        "{field} has less than the annotation {} says: a later webhook or admission policy removed what stowplan's webhook had added; find it (kubectl get \
-         mutatingwebhookconfigurations,mutatingadmissionpolicies) and exclude the pod there",
-        record::KEY
-    ))
 }

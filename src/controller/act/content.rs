@@ -1,7 +1,7 @@
 //! Generates content that no plan, log or event may contain: keys. It is made right before it is sent, so
 //! that it exists nowhere else.
 
-use ring::rand::SystemRandom;
+use ring::rand::{self, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use ssh_key::private::{Ed25519Keypair, Ed25519PrivateKey, KeypairData};
@@ -28,25 +28,20 @@ pub(super) fn fill(object: &mut Value, content: Content) -> Result<(), String> {
     }
 }
 
-/// Where the seed is in the document that ring generates: PKCS #8, version 2 (RFC 8410, section 10.3).
-const SEED: std::ops::Range<usize> = 16..48;
-
 /// Generates an Ed25519 key pair: the private key in the format of `openssh-key-v1`, without a passphrase,
 /// and the line of the public key.
 fn ssh_keys() -> Result<(String, String), String> {
-    let failed = |what: &str| format!("cannot generate a key: {what}");
-    let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new())
-        .map_err(|_| failed("the operating system has no random numbers"))?;
-    let pair = Ed25519KeyPair::from_pkcs8(document.as_ref())
-        .map_err(|error| failed(&error.to_string()))?;
-    let public = Ed25519PublicKey::try_from(pair.public_key().as_ref())
-        .map_err(|error| failed(&error.to_string()))?;
-    let seed = document.as_ref().get(SEED).ok_or_else(|| failed("it has no seed"))?;
-    let private = Ed25519PrivateKey::try_from(seed).map_err(|error| failed(&error.to_string()))?;
-    let pair = KeypairData::Ed25519(Ed25519Keypair { public, private });
-    let key = PrivateKey::new(pair, "stowplan").map_err(|error| failed(&error.to_string()))?;
-    let text = key.to_openssh(LineEnding::LF).map_err(|error| failed(&error.to_string()))?;
-    let line = key.public_key().to_openssh().map_err(|error| failed(&error.to_string()))?;
+    let seed: [u8; 32] = rand::generate(&SystemRandom::new())
+        .map_err(|_| "cannot generate a key: the operating system has no random numbers")?
+        .expose();
+    let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("a seed has 32 bytes");
+    let public = pair.public_key().as_ref();
+    let public = Ed25519PublicKey::try_from(public).expect("a public key has 32 bytes");
+    let pair = Ed25519Keypair { public, private: Ed25519PrivateKey::from_bytes(&seed) };
+    let key = PrivateKey::new(KeypairData::Ed25519(pair), "stowplan");
+    let key = key.expect("the pair is not encrypted");
+    let text = key.to_openssh(LineEnding::LF).expect("an Ed25519 key has a text");
+    let line = key.public_key().to_openssh().expect("an Ed25519 key has a text");
     Ok((text.to_string(), line + "\n"))
 }
 

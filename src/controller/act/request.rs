@@ -6,12 +6,10 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Precon
 use kube::core::{DynamicObject, Request};
 
 use super::content;
+use crate::controller::MANAGER;
 use stowplan_core::systems::plan::operation::replace_status;
 use stowplan_core::systems::plan::{Creation, Target, Write};
 use stowplan_core::view::resource::Resource;
-
-/// The field manager of all writes.
-const MANAGER: &str = "stowplan-controller";
 
 /// Builds the request for a write.
 ///

@@ -2,18 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
 use hyper::header::RETRY_AFTER;
 use kube::Client;
-use kube::client::Body;
 use kube::core::ObjectList;
 use serde_json::Value;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::answer::{Answer, Outcome, judge};
@@ -21,9 +18,9 @@ use super::audience::{refusal_events, regarding};
 use super::limit::Limiter;
 use super::request;
 use crate::cluster::Cluster;
-use crate::controller::causes;
 use crate::controller::events::Events;
 use crate::controller::lease::{Leadership, WRITE_TIMEOUT};
+use crate::controller::send;
 use crate::telemetry::{Metrics, shown};
 use stowplan_core::systems;
 use stowplan_core::systems::plan::{Action, Confirmation, Creation, IfTaken, Target, Write};
@@ -72,12 +69,6 @@ pub(crate) struct Writer {
     pub(crate) metrics: Arc<Metrics>,
     /// How many requests per second are sent in the long run.
     pub(crate) limiter: Mutex<Limiter>,
-}
-
-impl fmt::Debug for Writer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Writer").finish_non_exhaustive()
-    }
 }
 
 impl Writer {
@@ -203,26 +194,15 @@ impl Writer {
         if self.busy_until().is_some_and(|until| Instant::now() < until) {
             return Err(Outcome::Unsent);
         }
-        let answer = async {
-            // No await may come between this check and the request.
-            if !self.leadership.is_held() {
-                return Err(Outcome::Unsent);
-            }
-            let response = self.client.send(request.map(Body::from)).await;
-            let (head, body) = response.map_err(|error| unsure(&error))?.into_parts();
-            let body = body.collect().await.map_err(|error| unsure(&error))?;
-            let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-            let seconds = retry_after.and_then(|value| value.parse().ok());
-            Ok(Answer {
-                status: head.status,
-                retry_after: seconds.map(Duration::from_secs),
-                body: body.to_bytes().to_vec(),
-            })
-        };
-        match timeout(limit, answer).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Outcome::Unsure(format!("no answer within {} s", limit.as_secs()))),
+        // No await may come between this check and the request.
+        if !self.leadership.is_held() {
+            return Err(Outcome::Unsent);
         }
+        let answer = send(&self.client, request, limit).await;
+        let (head, body) = answer.map_err(Outcome::Unsure)?;
+        let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.and_then(|value| value.parse().ok()).map(Duration::from_secs);
+        Ok(Answer { status: head.status, retry_after, body: body.to_vec() })
     }
 
     fn limiter(&self) -> MutexGuard<'_, Limiter> {
@@ -233,8 +213,4 @@ impl Writer {
     pub(super) fn busy_until(&self) -> Option<Instant> {
         self.limiter().busy_until
     }
-}
-
-fn unsure(error: &(dyn std::error::Error + 'static)) -> Outcome {
-    Outcome::Unsure(causes(error))
 }

@@ -1,4 +1,4 @@
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::controller::fake::{Api as FakeApi, Call, Objects, Reply};
