@@ -8,6 +8,7 @@
 
 mod files;
 pub(crate) mod installation;
+mod live;
 mod namespace;
 mod node;
 mod pod;
@@ -24,10 +25,10 @@ use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::live::{self, Access, Namespaces, Part, parse_namespace};
+use super::live::{Access, parse_namespace};
 use super::page::Painter;
 use super::progress::Progress;
-use super::{input, parse_duration, print_notice};
+use super::{block_on, input, parse_duration, print_notice};
 use stowplan_core::systems::DIAGNOSTICS;
 use stowplan_core::systems::check::{CheckedKind, Cluster, Context, Diagnosis, PodChecks};
 use stowplan_core::systems::policy::Policy;
@@ -291,6 +292,24 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(if diagnosis.has_obstacle() { ExitCode::from(OBSTACLE) } else { ExitCode::SUCCESS })
 }
 
+/// The namespaces whose objects are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Namespaces<'n> {
+    All,
+    /// The one of this name; `None`: that of the kubeconfig context.
+    One(Option<&'n str>),
+}
+
+impl<'n> Namespaces<'n> {
+    /// Returns the name of the one that is asked for, if the user has named one.
+    fn named(self) -> Option<&'n str> {
+        match self {
+            Self::All => None,
+            Self::One(name) => name,
+        }
+    }
+}
+
 /// The cluster that is read, or the files in its place.
 pub(super) struct Sources<'s> {
     /// Files and folders; empty: the cluster of a kubeconfig context.
@@ -305,7 +324,7 @@ pub(super) struct Sources<'s> {
 
 /// Reads what can be diagnosed.
 pub(super) fn read(sources: &Sources<'_>) -> anyhow::Result<Read> {
-    let Sources { files, access, namespaces, policy, kinds } = *sources;
+    let Sources { files, access, namespaces, policy, .. } = *sources;
     input::ensure_other_stdin(policy, files)?;
     let policy = input::read_policy(policy)?;
     if !files.is_empty() {
@@ -317,31 +336,7 @@ pub(super) fn read(sources: &Sources<'_>) -> anyhow::Result<Read> {
         let namespace = namespaces.named().unwrap_or("default").to_owned();
         return Ok(Read { cluster, policy, workloads, documents, namespace });
     }
-    let further: Vec<_> = WORKLOADS
-        .iter()
-        .filter(|workload| {
-            let is_asked = |kind: &Kind| matches!(kind, Kind::Workload(of) if of.needs(workload));
-            kinds.is_none_or(|kinds| kinds.iter().any(is_asked))
-        })
-        .map(Workload::api_resource)
-        .collect();
-    let needs_all =
-        |kind: &Kind| !matches!(kind, Kind::OfSystem(CheckedKind { needs_all_pods: false, .. }));
-    let part = Part {
-        namespaces,
-        with_all_pods: kinds.is_none_or(|kinds| kinds.iter().any(needs_all)),
-        with_policy: policy.is_none(),
-        further: &further,
-    };
-    let live = live::read_for_check(access, &part)?;
-    live.warnings.iter().for_each(|warning| print_notice(warning));
-    Ok(Read {
-        cluster: live.cluster,
-        policy: policy.or(live.policy).unwrap_or_default(),
-        workloads: live.further,
-        documents: Vec::new(),
-        namespace: live.namespace,
-    })
+    block_on(live::read(sources, policy))?
 }
 
 /// The diagnosis of pods that wait, for other commands.

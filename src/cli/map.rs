@@ -23,8 +23,8 @@ use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::check::{self, Read, Sources};
-use super::live::{Access, Namespaces, parse_namespace};
+use super::check::{self, Namespaces, Read, Sources};
+use super::live::{Access, parse_namespace};
 use super::page::Painter;
 use super::plan::settle;
 use super::print_notice;

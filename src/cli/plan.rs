@@ -12,7 +12,7 @@ pub(super) mod settle;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 
@@ -20,7 +20,7 @@ use super::input::{self, Generator, Problems};
 use super::live::{self, Access, Live, parse_namespace};
 use super::page::Painter;
 use super::report::{self, Planned};
-use super::{print_notice, yaml};
+use super::{block_on, print_notice, yaml};
 use patch::apply_patches;
 use planner::Planner;
 use settle::Stage;
@@ -149,12 +149,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let given = arguments.namespace.as_deref();
     let wanted = live::Wanted {
-        policy: policy.is_none(),
+        policy,
         explanation: entries.iter().any(planner::Entry::is_explained),
         pods: settles,
         keep: &mut keep,
     };
-    let Live { mut view, policy: of_cluster, namespace, unknown, .. } =
+    let Live { mut view, policy, namespace, unknown } =
         read_cluster(arguments, &mut names, wanted)?;
     let mut planner = Planner {
         documents: &documents,
@@ -162,7 +162,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         namespace: given.unwrap_or(&namespace),
         has_cluster: arguments.live || !arguments.cluster.is_empty(),
         unknown: unknown.as_deref(),
-        policy: &policy.or(of_cluster).unwrap_or_default(),
+        policy: &policy,
         now: Timestamp::now(),
         statuses,
         problems: Problems::default(),
@@ -186,14 +186,13 @@ fn read_cluster(
     wanted: live::Wanted<'_>,
 ) -> anyhow::Result<Live> {
     if arguments.live {
-        let live = live::read(&arguments.access, arguments.namespace.as_deref(), wanted)?;
-        live.warnings.iter().for_each(|warning| print_notice(warning));
-        return Ok(live);
+        let namespace = arguments.namespace.as_deref();
+        return block_on(live::read(&arguments.access, namespace, wanted))?.context("--live");
     }
     let view = input::read_cluster(&arguments.cluster, names, wanted.keep)?;
     let unknown = arguments.cluster.is_empty().then(|| NO_CLUSTER.to_owned());
-    let namespace = "default".to_owned();
-    Ok(Live { view, policy: None, namespace, unknown, warnings: Vec::new() })
+    let (policy, namespace) = (wanted.policy.unwrap_or_default(), "default".to_owned());
+    Ok(Live { view, policy, namespace, unknown })
 }
 
 /// Prints the result. Returns the exit code.

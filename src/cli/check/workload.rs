@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::ApiResource;
 use serde_json::Value;
 
 use crate::cli::input::Item;
@@ -23,7 +22,7 @@ use stowplan_core::view::resource::{POD, Resource};
 pub(in crate::cli) struct Workload {
     /// The names on the command line.
     pub(super) names: &'static [&'static str],
-    resource: Resource,
+    pub(super) resource: Resource,
     count: Count,
 }
 
@@ -85,11 +84,6 @@ pub(super) static WORKLOADS: &[Workload] = &[
 impl Workload {
     pub(super) fn kind(&self) -> &'static str {
         self.resource.kind
-    }
-
-    /// Returns what is read from a cluster: the resource, and its plural name.
-    pub(super) fn api_resource(&self) -> (ApiResource, &'static str) {
-        (self.resource.api_resource(), self.resource.plural)
     }
 
     /// Returns true if a document is an object of this kind.

@@ -89,7 +89,7 @@ pub(in crate::cli) struct Connection {
     /// The URL of the API server.
     pub(in crate::cli) server: String,
     /// The namespace of the kubeconfig's context.
-    pub(super) namespace: String,
+    pub(in crate::cli) namespace: String,
 }
 
 /// Parses the name of a namespace on the command line.
