@@ -128,8 +128,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             let columns = size.map_or(COLUMNS, |(width, _)| usize::from(width.0));
             text::format(&map, columns, Painter::of_stdout())
         }
-        Format::Svg => svg::write(&scene::Scene::new(&map))?,
-        Format::Html => html::write(&map)?,
+        Format::Svg => svg::write(&scene::Scene::new(&map)),
+        Format::Html => html::write(&map),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&map)?),
     };
     super::print(&output)?;

@@ -59,11 +59,6 @@ impl Ink {
         format!("i{}{}", self.colour, self.pattern)
     }
 
-    /// The numbers of all colours, with their shades.
-    pub(super) fn colours() -> impl Iterator<Item = (usize, &'static str, &'static str)> {
-        COLOURS.iter().enumerate().map(|(number, (dark, light))| (number, *dark, *light))
-    }
-
     /// The number of the terminal's colour that is closest.
     pub(super) fn terminal(self) -> u8 {
         [33, 166, 34, 134, 161, 37, 136, 244][self.colour]

@@ -2,11 +2,15 @@
 //! pixels.
 
 use super::ink::Ink;
+use super::lines::fit;
 
 /// The sizes of texts.
 pub(super) const TITLE: u32 = 18;
 pub(super) const NORMAL: u32 = 12;
 pub(super) const SMALL: u32 = 11;
+
+/// The longest text that is shown while the pointer is on a rectangle, in columns.
+const LONGEST_TITLE: usize = 300;
 
 /// The width of a column, in hundredths of the size of the text. Monospaced fonts have 55 to 61.
 const COLUMN: u32 = 62;
@@ -32,10 +36,6 @@ pub(super) struct Rect {
 }
 
 impl Rect {
-    pub(super) const fn new(x: u32, y: u32, width: u32, height: u32) -> Self {
-        Self { x, y, width, height }
-    }
-
     pub(super) fn right(self) -> u32 {
         self.x + self.width
     }
@@ -64,10 +64,34 @@ pub(super) enum Look {
     /// A pod without a group.
     Alone,
     Chip(Ink),
+    /// The chip of a pod that only keeps a group together.
     HollowChip(Ink),
+    /// The chip of a slot without a pod.
     DashedChip(Ink),
     Badge(Option<Ink>),
     Bar(Ink),
+}
+
+impl Look {
+    /// Returns the class of its style, with the ink whose colour that has. No class: it is not drawn.
+    pub(super) fn style(self) -> (&'static str, Option<Ink>) {
+        match self {
+            Self::Bare => ("", None),
+            Self::Page => ("page", None),
+            Self::Card => ("card", None),
+            Self::Closed => ("closed", None),
+            Self::Panel => ("panel", None),
+            Self::Cell => ("cell", None),
+            Self::Alone => ("alone", None),
+            Self::Badge(None) => ("badge", None),
+            Self::Badge(ink) => ("badge h", ink),
+            Self::Pod(ink) => ("p", Some(ink)),
+            Self::Placeholder(ink) => ("o", Some(ink)),
+            Self::Reserved(ink) | Self::DashedChip(ink) => ("d", Some(ink)),
+            Self::HollowChip(ink) => ("h", Some(ink)),
+            Self::Chip(ink) | Self::Bar(ink) => ("f", Some(ink)),
+        }
+    }
 }
 
 /// The style of a text.
@@ -106,12 +130,14 @@ pub(super) struct Block {
 }
 
 impl Block {
-    pub(super) fn new(rect: Rect, look: Look) -> Self {
+    /// A block at the origin.
+    pub(super) fn new(width: u32, height: u32, look: Look) -> Self {
+        let rect = Rect { width, height, ..Rect::default() };
         Self { rect, look, title: None, labels: Vec::new(), blocks: Vec::new() }
     }
 
-    pub(super) fn titled(mut self, title: impl Into<String>) -> Self {
-        self.title = Some(title.into());
+    pub(super) fn titled(mut self, title: &str) -> Self {
+        self.title = Some(fit(title, LONGEST_TITLE));
         self
     }
 
@@ -123,6 +149,15 @@ impl Block {
         }
     }
 
+    /// Adds a block, which is at the origin, at a position relative to the rectangle. Returns where it
+    /// ends.
+    pub(super) fn put(&mut self, x: u32, y: u32, mut block: Self) -> u32 {
+        block.move_by(self.rect.x + x, self.rect.y + y);
+        let end = block.rect.bottom() - self.rect.y;
+        self.blocks.push(block);
+        end
+    }
+
     /// Moves it with all that is in it.
     pub(super) fn move_by(&mut self, x: u32, y: u32) {
         self.rect.x += x;
@@ -132,11 +167,6 @@ impl Block {
             label.y += y;
         }
         self.blocks.iter_mut().for_each(|block| block.move_by(x, y));
-    }
-
-    pub(super) fn moved(mut self, x: u32, y: u32) -> Self {
-        self.move_by(x, y);
-        self
     }
 }
 

@@ -37,27 +37,25 @@ pub(super) fn columns(text: &str) -> usize {
 
 /// The text, cut at its end to a number of columns.
 pub(super) fn fit(text: &str, most: usize) -> String {
-    let text = plain(text);
-    if columns(&text) <= most {
-        return text;
-    }
-    let mut cut = take(text.chars(), most.saturating_sub(1));
-    cut.extend((most > 0).then_some(CUT));
-    cut
+    cut(text, most, None)
 }
 
 /// A name, cut in its middle to a number of columns: names of pods differ at their ends.
 pub(super) fn fit_name(name: &str, most: usize) -> String {
-    let name = plain(name);
-    if columns(&name) <= most {
-        return name;
+    cut(name, most, Some(most.saturating_sub(1) / 2))
+}
+
+/// The text in at most so many columns, of which `end` are for its end.
+fn cut(text: &str, most: usize, end: Option<usize>) -> String {
+    let text = plain(text);
+    if columns(&text) <= most {
+        return text;
     }
-    let kept = most.saturating_sub(1);
-    let end = kept / 2;
-    let mut cut = take(name.chars(), kept - end);
+    let mut cut = take(text.chars(), most.saturating_sub(1) - end.unwrap_or(0));
     cut.extend((most > 0).then_some(CUT));
-    let reversed = take(name.chars().rev(), end);
-    cut.extend(reversed.chars().rev());
+    if let Some(end) = end {
+        cut.extend(take(text.chars().rev(), end).chars().rev());
+    }
     cut
 }
 

@@ -1,8 +1,6 @@
 //! Writes XML, which is also what browsers read as HTML. Names and messages come from users: quick-xml
 //! escapes every text and every value of an attribute.
 
-use std::io;
-
 use quick_xml::Writer;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 
@@ -17,54 +15,46 @@ impl Markup {
         Self(Writer::new(Vec::new()))
     }
 
-    /// The document.
-    ///
-    /// # Errors
-    /// Never: everything that is written is UTF-8.
-    pub(super) fn finish(self) -> io::Result<String> {
-        let text = String::from_utf8(self.0.into_inner());
-        text.map(|text| text + "\n")
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    /// Returns the document.
+    pub(super) fn finish(self) -> String {
+        String::from_utf8(self.0.into_inner()).expect("all that is written is UTF-8") + "\n"
     }
 
-    /// An element with what `inner` writes.
+    fn write(&mut self, event: Event<'_>) {
+        self.0.write_event(event).expect("memory takes all that is written");
+    }
+
+    /// Writes an element with what `inner` writes.
     pub(super) fn element(
         &mut self,
         name: &str,
         attributes: Attributes<'_>,
-        inner: impl FnOnce(&mut Self) -> io::Result<()>,
-    ) -> io::Result<()> {
+        inner: impl FnOnce(&mut Self),
+    ) {
         let start = BytesStart::new(name).with_attributes(attributes.iter().copied());
-        self.0.write_event(Event::Start(start))?;
-        inner(self)?;
-        self.0.write_event(Event::End(BytesEnd::new(name)))
+        self.write(Event::Start(start));
+        inner(self);
+        self.write(Event::End(BytesEnd::new(name)));
     }
 
-    /// An element without content.
-    pub(super) fn empty(&mut self, name: &str, attributes: Attributes<'_>) -> io::Result<()> {
+    /// Writes an element without content.
+    pub(super) fn empty(&mut self, name: &str, attributes: Attributes<'_>) {
         let element = BytesStart::new(name).with_attributes(attributes.iter().copied());
-        self.0.write_event(Event::Empty(element))
+        self.write(Event::Empty(element));
     }
 
-    /// An element with a text.
-    pub(super) fn text(
-        &mut self,
-        name: &str,
-        attributes: Attributes<'_>,
-        text: &str,
-    ) -> io::Result<()> {
-        self.element(name, attributes, |markup| {
-            markup.0.write_event(Event::Text(BytesText::new(text)))
-        })
+    /// Writes an element with a text.
+    pub(super) fn text(&mut self, name: &str, attributes: Attributes<'_>, text: &str) {
+        self.element(name, attributes, |markup| markup.write(Event::Text(BytesText::new(text))));
     }
 
-    /// A part of the program's own, as it is.
-    pub(super) fn raw(&mut self, text: &'static str) -> io::Result<()> {
-        self.0.write_event(Event::Text(BytesText::from_escaped(text)))
+    /// Writes a part of the program's own, as it is.
+    pub(super) fn raw(&mut self, text: &'static str) {
+        self.write(Event::Text(BytesText::from_escaped(text)));
     }
 
-    /// A line feed, for the readers of differences.
-    pub(super) fn line(&mut self) -> io::Result<()> {
-        self.raw("\n")
+    /// Writes a line feed, for the readers of differences.
+    pub(super) fn line(&mut self) {
+        self.raw("\n");
     }
 }

@@ -6,7 +6,7 @@ mod panel;
 mod zone;
 
 use super::ink::Ink;
-use super::layout::{Block, Look, NORMAL, Rect, Style, TITLE, arrange, columns_in, width_of};
+use super::layout::{Block, Look, NORMAL, Style, TITLE, arrange, columns_in, width_of};
 use super::lines::{columns, counted, fit, number};
 use super::zones::find_zones;
 pub(super) use panel::{count, name_objects, why};
@@ -42,20 +42,18 @@ impl Scene {
         let (mut cards, in_row) = build_cards(map);
         let height = arrange(&mut cards, in_row, GAP);
         let width = cards.iter().map(|card| card.rect.right()).max().unwrap_or_default();
-        let mut side = panel::build(map, height);
-        cards.iter_mut().for_each(|card| card.move_by(MARGIN, MARGIN + HEAD));
-        let gutter = if width == 0 { 0 } else { GUTTER };
-        side.move_by(MARGIN + width + gutter, MARGIN + HEAD);
-        let size =
-            (side.rect.right() + MARGIN, MARGIN + HEAD + height.max(side.rect.height) + MARGIN);
-        let mut page = Block::new(Rect::new(0, 0, size.0, size.1), Look::Page);
+        let side = panel::build(map, height);
+        let left = MARGIN + width + if width == 0 { 0 } else { GUTTER };
+        let right = left + side.rect.width + MARGIN;
+        let below = MARGIN + HEAD + height.max(side.rect.height) + MARGIN;
+        let mut page = Block::new(right, below, Look::Page);
         let title = describe(map);
-        let room = size.0 - 2 * MARGIN;
+        let room = right - 2 * MARGIN;
         page.label(MARGIN, MARGIN + 16, TITLE, Style::Bold, fit(&title, columns_in(room, TITLE)));
         let summary = fit(&explain(map), columns_in(room, NORMAL));
         page.label(MARGIN, MARGIN + 38, NORMAL, Style::Muted, summary);
-        page.blocks = cards;
-        page.blocks.push(side);
+        cards.into_iter().for_each(|card| _ = page.put(MARGIN, MARGIN + HEAD, card));
+        page.put(left, MARGIN + HEAD, side);
         Self { title, page }
     }
 }
@@ -107,30 +105,25 @@ fn explain(map: &Map) -> String {
 /// The size of a chip.
 const CHIP: (u32, u32) = (24, 20);
 
-/// The form of a chip.
-#[derive(Clone, Copy)]
-enum Form {
-    Solid,
-    /// The chip of a pod that only keeps a group together.
-    Hollow,
-    /// The chip of a slot without a pod.
-    Dashed,
+/// The letter of a group in a small box, which has one of the looks of chips.
+fn chip(map: &Map, group: usize, look: fn(Ink) -> Look) -> Block {
+    let ink = Ink::of(group);
+    let look = look(ink);
+    let style = if look == Look::Chip(ink) { Style::White } else { Style::Inked(ink) };
+    lettered(&map.groups[group].mark, look, style)
 }
 
-/// The letter of a group in a small box.
-fn chip(map: &Map, group: usize, form: Form) -> Block {
-    let ink = Ink::of(group);
-    let (look, style) = match form {
-        Form::Solid => (Look::Chip(ink), Style::White),
-        Form::Hollow => (Look::HollowChip(ink), Style::Inked(ink)),
-        Form::Dashed => (Look::DashedChip(ink), Style::Inked(ink)),
-    };
-    lettered(&map.groups[group].mark, look, style)
+/// The letter of a group, or the sign of what has no group, which has the look `alone`.
+fn chip_or_dot(map: &Map, group: Option<usize>, look: fn(Ink) -> Look, alone: Look) -> Block {
+    match group {
+        Some(group) => chip(map, group, look),
+        None => lettered("·", alone, Style::Plain),
+    }
 }
 
 /// A box of a chip's size with a few characters.
 fn lettered(text: &str, look: Look, style: Style) -> Block {
-    let mut chip = Block::new(Rect::new(0, 0, CHIP.0, CHIP.1), look);
+    let mut chip = Block::new(CHIP.0, CHIP.1, look);
     let text = fit(text, 3);
     let x = CHIP.0.saturating_sub(width_of(columns(&text), 11)) / 2;
     // A solid chip has its pattern below the letter.
@@ -141,9 +134,13 @@ fn lettered(text: &str, look: Look, style: Style) -> Block {
 
 /// The name of a group with its kind.
 fn group_title(group: &MapGroup) -> String {
-    let detail =
-        if group.detail.is_empty() { String::new() } else { format!(" ({})", group.detail) };
-    format!("{} {}: {} {}{detail}", "Group", group.mark, group.kind, group.full_name())
+    format!("Group {}: {}", group.mark, name_group(group))
+}
+
+/// The kind and the name of a group, with what distinguishes it from others.
+pub(super) fn name_group(group: &MapGroup) -> String {
+    let name = format!("{} {}", group.kind, group.full_name());
+    if group.detail.is_empty() { name } else { format!("{name} ({})", group.detail) }
 }
 
 #[cfg(test)]

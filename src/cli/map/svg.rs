@@ -1,12 +1,11 @@
 //! Writes a page as SVG: one file without scripts, fonts or pictures of others.
 
-use std::collections::BTreeSet;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ink::Ink;
 use super::layout::{Block, Label, Look, NORMAL, Style, width_of};
 use super::lines::columns;
-use super::markup::{Attributes, Markup};
+use super::markup::Markup;
 use super::scene::Scene;
 
 const NAMESPACE: &str = "http://www.w3.org/2000/svg";
@@ -21,19 +20,15 @@ rect{rx:3px}.card,.panel,.closed{rx:6px}.badge{rx:9px}
 ";
 
 /// Writes the page as a file of its own.
-///
-/// # Errors
-/// Never: it is written to memory.
-pub(super) fn write(scene: &Scene) -> io::Result<String> {
+pub(super) fn write(scene: &Scene) -> String {
     let mut markup = Markup::new();
-    write_into(&mut markup, scene)?;
+    write_into(&mut markup, scene);
     markup.finish()
 }
 
 /// Writes the page as an element.
-pub(super) fn write_into(markup: &mut Markup, scene: &Scene) -> io::Result<()> {
-    let rect = scene.page.rect;
-    let (width, height) = (rect.width.to_string(), rect.height.to_string());
+pub(super) fn write_into(markup: &mut Markup, scene: &Scene) {
+    let [width, height] = [scene.page.rect.width, scene.page.rect.height].map(|of| of.to_string());
     let view = format!("0 0 {width} {height}");
     let attributes = [
         ("xmlns", NAMESPACE),
@@ -43,48 +38,39 @@ pub(super) fn write_into(markup: &mut Markup, scene: &Scene) -> io::Result<()> {
         ("role", "img"),
     ];
     markup.element("svg", &attributes, |markup| {
-        markup.text("title", &[], &scene.title)?;
-        markup.line()?;
-        markup.element("style", &[], |markup| markup.raw(STYLES))?;
+        markup.text("title", &[], &scene.title);
+        markup.line();
+        markup.element("style", &[], |markup| markup.raw(STYLES));
         let mut inks = BTreeSet::new();
         collect_inks(&scene.page, &mut inks);
-        write_styles(markup, &inks)?;
-        write_patterns(markup, &inks)?;
-        write_block(markup, &scene.page)
-    })
+        write_styles(markup, &inks);
+        write_patterns(markup, &inks);
+        write_block(markup, &scene.page);
+    });
 }
 
 fn collect_inks(block: &Block, inks: &mut BTreeSet<Ink>) {
-    match block.look {
-        Look::Pod(ink)
-        | Look::Placeholder(ink)
-        | Look::Reserved(ink)
-        | Look::Chip(ink)
-        | Look::HollowChip(ink)
-        | Look::DashedChip(ink)
-        | Look::Badge(Some(ink))
-        | Look::Bar(ink) => _ = inks.insert(ink),
-        _ => {}
-    }
+    inks.extend(block.look.style().1);
     block.blocks.iter().for_each(|inner| collect_inks(inner, inks));
 }
 
-/// The styles of the colours that are used.
-fn write_styles(markup: &mut Markup, inks: &BTreeSet<Ink>) -> io::Result<()> {
-    let used: BTreeSet<usize> = inks.iter().map(|ink| ink.colour()).collect();
+/// Writes the styles of the colours that are used.
+fn write_styles(markup: &mut Markup, inks: &BTreeSet<Ink>) {
+    let colours: BTreeMap<usize, &Ink> = inks.iter().map(|ink| (ink.colour(), ink)).collect();
     let mut styles = String::new();
-    for (number, dark, light) in Ink::colours().filter(|(number, ..)| used.contains(number)) {
+    for (number, ink) in colours {
+        let (dark, light) = (ink.dark(), ink.light());
         styles.push_str(&format!(
             ".p{number}{{fill:{light};stroke:{dark}}}.h{number},.d{number},.o{number}{{fill:#fff;stroke:{dark}}}\
              .d{number}{{stroke-dasharray:5 3}}.o{number}{{stroke-dasharray:1 2}}.f{number}{{fill:{dark}}}\n"
         ));
     }
-    markup.text("style", &[], &styles)?;
-    markup.line()
+    markup.text("style", &[], &styles);
+    markup.line();
 }
 
-/// A pattern for each ink that has one: the dark shade, with a strip below the letter.
-fn write_patterns(markup: &mut Markup, inks: &BTreeSet<Ink>) -> io::Result<()> {
+/// Writes a pattern for each ink that has one: the dark shade, with a strip below the letter.
+fn write_patterns(markup: &mut Markup, inks: &BTreeSet<Ink>) {
     markup.element("defs", &[], |markup| {
         for ink in inks {
             let Some(path) = ink.strip() else { continue };
@@ -97,83 +83,56 @@ fn write_patterns(markup: &mut Markup, inks: &BTreeSet<Ink>) -> io::Result<()> {
                 ("preserveAspectRatio", "none"),
             ];
             markup.element("pattern", &attributes, |markup| {
-                let dark = ink.dark();
-                markup.empty("path", &[("d", "M0 0H24V20H0z"), ("fill", dark)])?;
-                markup.empty("path", &[("d", "M1 14H23V19H1z"), ("fill", ink.light())])?;
-                markup.empty(
-                    "path",
-                    &[
-                        ("d", path),
-                        ("transform", "translate(0 13.5)"),
-                        ("stroke", dark),
-                        ("stroke-width", "1.8"),
-                        ("fill", "none"),
-                    ],
-                )
-            })?;
+                let stroke = [
+                    ("d", path),
+                    ("transform", "translate(0 13.5)"),
+                    ("stroke", ink.dark()),
+                    ("stroke-width", "1.8"),
+                    ("fill", "none"),
+                ];
+                markup.empty("path", &[("d", "M0 0H24V20H0z"), ("fill", ink.dark())]);
+                markup.empty("path", &[("d", "M1 14H23V19H1z"), ("fill", ink.light())]);
+                markup.empty("path", &stroke);
+            });
         }
-        Ok(())
-    })?;
-    markup.line()
+    });
+    markup.line();
 }
 
-fn write_block(markup: &mut Markup, block: &Block) -> io::Result<()> {
+fn write_block(markup: &mut Markup, block: &Block) {
     let content = |markup: &mut Markup| {
-        write_rect(markup, block)?;
-        block.labels.iter().try_for_each(|label| write_label(markup, label))?;
-        block.blocks.iter().try_for_each(|inner| write_block(markup, inner))
+        write_rect(markup, block);
+        block.labels.iter().for_each(|label| write_label(markup, label));
+        block.blocks.iter().for_each(|inner| write_block(markup, inner));
     };
-    match &block.title {
-        Some(title) => {
-            markup.element("g", &[], |markup| {
-                markup.text("title", &[], title)?;
-                content(markup)
-            })?;
-            markup.line()
-        }
-        None => content(markup),
-    }
+    let Some(title) = &block.title else { return content(markup) };
+    markup.element("g", &[], |markup| {
+        markup.text("title", &[], title);
+        content(markup);
+    });
+    markup.line();
 }
 
-fn write_rect(markup: &mut Markup, block: &Block) -> io::Result<()> {
-    let class = match block.look {
-        Look::Bare => return Ok(()),
-        Look::Page => "page".to_owned(),
-        Look::Card => "card".to_owned(),
-        Look::Closed => "closed".to_owned(),
-        Look::Panel => "panel".to_owned(),
-        Look::Cell => "cell".to_owned(),
-        Look::Alone => "alone".to_owned(),
-        Look::Badge(None) => "badge".to_owned(),
-        Look::Pod(ink) => format!("p{}", ink.colour()),
-        Look::Badge(Some(ink)) => format!("badge h{}", ink.colour()),
-        Look::Placeholder(ink) => format!("o{}", ink.colour()),
-        Look::Reserved(ink) | Look::DashedChip(ink) => format!("d{}", ink.colour()),
-        Look::HollowChip(ink) => format!("h{}", ink.colour()),
-        Look::Chip(ink) | Look::Bar(ink) => format!("f{}", ink.colour()),
+fn write_rect(markup: &mut Markup, block: &Block) {
+    let Block { rect, look, .. } = block;
+    let (key, value) = match (*look, look.style()) {
+        (_, ("", _)) => return,
+        // A style would win over the attribute.
+        (Look::Chip(ink), _) if ink.strip().is_some() => {
+            ("style", format!("fill:url(#{})", ink.id()))
+        }
+        (_, (class, Some(ink))) => ("class", format!("{class}{}", ink.colour())),
+        (_, (class, None)) => ("class", class.to_owned()),
     };
-    let rect = block.rect;
     let [x, y, width, height] =
         [rect.x, rect.y, rect.width, rect.height].map(|length| length.to_string());
-    let mut attributes: Vec<(&str, &str)> = vec![
-        ("class", class.as_str()),
-        ("x", x.as_str()),
-        ("y", y.as_str()),
-        ("width", width.as_str()),
-        ("height", height.as_str()),
-    ];
-    // A style would win over the attribute.
-    let pattern = match block.look {
-        Look::Chip(ink) if ink.strip().is_some() => format!("fill:url(#{})", ink.id()),
-        _ => String::new(),
-    };
-    if !pattern.is_empty() {
-        attributes[0] = ("style", pattern.as_str());
-    }
-    markup.empty("rect", &attributes)
+    markup.empty(
+        "rect",
+        &[(key, &value), ("x", &x), ("y", &y), ("width", &width), ("height", &height)],
+    );
 }
 
-fn write_label(markup: &mut Markup, label: &Label) -> io::Result<()> {
+fn write_label(markup: &mut Markup, label: &Label) {
     let style = match label.style {
         Style::Plain => String::new(),
         Style::Bold => "b".to_owned(),
@@ -187,19 +146,14 @@ fn write_label(markup: &mut Markup, label: &Label) -> io::Result<()> {
         size => format!("s{size}"),
     };
     let class = format!("{size} {style}");
-    let (x, y) = (label.x.to_string(), label.y.to_string());
+    let class = Some(("class", class.trim())).filter(|(_, class)| !class.is_empty());
+    let [x, y, length] = [label.x, label.y, width_of(columns(&label.text), label.size)]
+        .map(|length| length.to_string());
     // Fonts differ in the width of what is not Latin: it is made to fit.
-    let length = width_of(columns(&label.text), label.size).to_string();
     let is_latin = |c: char| c <= '\u{24f}' || "…·→".contains(c);
-    let fitted = [("textLength", length.as_str()), ("lengthAdjust", "spacingAndGlyphs")];
-    let mut attributes: Vec<(&str, &str)> = vec![("x", x.as_str()), ("y", y.as_str())];
-    match class.trim() {
-        "" => {}
-        class => attributes.insert(0, ("class", class)),
-    }
-    if !label.text.chars().all(is_latin) {
-        attributes.extend(fitted);
-    }
-    let attributes: Attributes<'_> = &attributes;
-    markup.text("text", attributes, &label.text)
+    let fitted = [("textLength", &*length), ("lengthAdjust", "spacingAndGlyphs")];
+    let fitted = fitted.into_iter().filter(|_| !label.text.chars().all(is_latin));
+    let at = [("x", &*x), ("y", &*y)];
+    let attributes: Vec<_> = class.into_iter().chain(at).chain(fitted).collect();
+    markup.text("text", &attributes, &label.text);
 }

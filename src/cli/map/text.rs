@@ -5,7 +5,7 @@ use textwrap::core::display_width;
 
 use super::ink::Ink;
 use super::lines::{columns, counted, fit, fit_name, number, wrap};
-use super::scene::{count, describe, is_by_zone, name_objects, why};
+use super::scene::{count, describe, is_by_zone, name_group, name_objects, why};
 use super::zones::{Counts, Zone, find_zones};
 use crate::cli::page::{BAD, Painter, REMEDY, TITLE};
 use stowplan_core::systems::map::{Map, MapCell, MapNode, MapPod, MapReserved};
@@ -74,13 +74,9 @@ impl Writer<'_> {
         let widest = self.widest_mark();
         for (index, group) in self.map.groups.iter().enumerate() {
             let mark = self.mark(Some(index), widest);
-            let detail = match group.detail.as_str() {
-                "" => String::new(),
-                detail => format!(" ({detail})"),
-            };
             let count = count(group);
             let room = self.width.saturating_sub(widest + 6 + count.len());
-            let name = fit(&format!("{} {}{detail}", group.kind, group.full_name()), room);
+            let name = fit(&name_group(group), room);
             self.line(&format!("  {mark}  {name}: {count}"));
         }
     }
@@ -97,37 +93,34 @@ impl Writer<'_> {
         for node in &map.nodes {
             let name = fit_name(&node.name, widest);
             let pad = " ".repeat(widest - columns(&name));
-            let mut tokens: Vec<String> = Vec::new();
+            let badges = node.badges.iter().map(|badge| {
+                let group = badge.group.map(|group| &*map.groups[group].mark);
+                [group.unwrap_or_default(), &badge.label].join(" ").trim().to_owned()
+            });
             let states = node.states.iter().map(|state| (*state).to_owned());
-            let about: Vec<String> = states
-                .chain(node.zone_in_words())
-                .chain(node.badges.iter().map(|badge| {
-                    let group = badge.group.map(|group| &*self.map.groups[group].mark);
-                    [group.unwrap_or_default(), &badge.label].join(" ").trim().to_owned()
-                }))
-                .collect();
-            let lines = match about.join(" · ") {
+            let about: Vec<String> = states.chain(node.zone_in_words()).chain(badges).collect();
+            let mut lines = match about.join(" · ") {
                 about if about.is_empty() => Vec::new(),
                 about => wrap(&about, self.width - indent, 3),
             };
-            let mut first = Some(format!("  {name}{pad}  "));
-            let mut begin = || first.take().unwrap_or_else(|| " ".repeat(indent));
-            let mut out: Vec<String> =
-                lines.into_iter().map(|line| format!("{}{line}", begin())).collect();
             for cell in &node.cells {
-                let cell = self.cell_tokens(node, cell);
-                out.extend(self.flow(cell, indent).into_iter().map(|line| begin() + &line));
+                lines.extend(self.flow(self.cell_tokens(node, cell), indent));
             }
-            tokens.extend(node.pods_outside_cells().map(|pod| self.pod_token(pod)));
-            tokens.extend(node.reserved.iter().map(|reserved| self.reserved_token(reserved)));
+            let pods = node.pods_outside_cells().map(|pod| self.pod_token(pod));
+            let reserved = node.reserved.iter().map(|reserved| self.reserved_token(reserved));
+            let mut tokens: Vec<String> = pods.chain(reserved).collect();
             let others = node.count_others();
             if others > 0 {
                 tokens.push(format!("+ {}", counted(others, "other pod")));
             } else if tokens.is_empty() && node.cells.is_empty() {
                 tokens.push("no pods".to_owned());
             }
-            out.extend(self.flow(tokens, indent).into_iter().map(|line| begin() + &line));
-            out.iter().for_each(|line| self.line(line));
+            lines.extend(self.flow(tokens, indent));
+            let mut before = format!("  {name}{pad}  ");
+            for line in lines {
+                self.line(&(before + &line));
+                before = " ".repeat(indent);
+            }
         }
     }
 
@@ -146,9 +139,8 @@ impl Writer<'_> {
     }
 
     fn cell_tokens(&self, node: &MapNode, cell: &MapCell) -> Vec<String> {
-        let pods = cell.pods.iter().map(|pod| self.pod_token(&node.pods[*pod]));
         let mut tokens = vec![format!("{}:", fit(&cell.label, WIDEST_NAME))];
-        tokens.extend(pods);
+        tokens.extend(cell.pods.iter().map(|pod| self.pod_token(&node.pods[*pod])));
         if cell.pods.is_empty() {
             tokens.push("free".to_owned());
         }
@@ -180,13 +172,11 @@ impl Writer<'_> {
 
     fn write_zones(&mut self) {
         self.title("Zones");
-        for zone in find_zones(self.map) {
-            self.write_zone(&zone);
-        }
+        find_zones(self.map).iter().for_each(|zone| self.write_zone(zone));
     }
 
     fn write_zone(&mut self, zone: &Zone) {
-        let head = fit(&format!("{}: {}", zone.title(), zone.describe()), self.width - 2);
+        let head = fit(&format!("{}: {}", zone.title, zone.describe()), self.width - 2);
         self.line(&format!("  {head}"));
         let of_group = |(group, counts): (&usize, &Counts)| {
             let reserved = match counts.reserved {
@@ -218,12 +208,13 @@ impl Writer<'_> {
             let mark = self.mark(waiting.group, widest);
             self.line(&format!("  {mark}  {}", name_objects(waiting, room)));
             let indent = " ".repeat(widest + 4);
-            let says = waiting.autoscaler.iter().map(|says| format!("autoscaler {says}"));
-            let remedy = Some(&waiting.remedy).filter(|remedy| !remedy.is_empty());
-            let remedy = remedy.map(|remedy| format!("→ {remedy}"));
-            let texts = [(BAD, why(waiting))].into_iter();
-            let texts = texts.chain(says.map(|says| (Style::new(), says)));
-            for (style, text) in texts.chain(remedy.map(|remedy| (REMEDY, remedy))) {
+            let mut texts = vec![(BAD, why(waiting))];
+            let says = waiting.autoscaler.iter();
+            texts.extend(says.map(|says| (Style::new(), format!("autoscaler {says}"))));
+            if !waiting.remedy.is_empty() {
+                texts.push((REMEDY, format!("→ {}", waiting.remedy)));
+            }
+            for (style, text) in texts {
                 for line in wrap(&text, room, 4) {
                     self.line(&format!("{indent}{}", self.painter.paint(style, &line)));
                 }

@@ -8,9 +8,9 @@ use stowplan_core::systems::map::{Map, MapNode, compare_names};
 /// The nodes of a zone.
 #[derive(Debug, Default)]
 pub(super) struct Zone {
-    /// `None`: the nodes have no zone.
-    pub(super) name: Option<String>,
-    pub(super) nodes: usize,
+    /// The name, or that there is none.
+    pub(super) title: String,
+    nodes: usize,
     /// The nodes of each state, such as `cordoned`.
     states: BTreeMap<&'static str, usize>,
     /// The pods and reserved slots of each group.
@@ -28,15 +28,6 @@ pub(super) struct Counts {
 }
 
 impl Zone {
-    /// The name, or that there is none.
-    pub(super) fn title(&self) -> String {
-        match &self.name {
-            None => "no zone".to_owned(),
-            Some(name) if name.contains("zone") => name.clone(),
-            Some(name) => format!("zone {name}"),
-        }
-    }
-
     /// `334 nodes, 3 cordoned`.
     pub(super) fn describe(&self) -> String {
         let states = self.states.iter().map(|(state, count)| format!(", {count} {state}"));
@@ -66,13 +57,13 @@ pub(super) fn find_zones(map: &Map) -> Vec<Zone> {
     let mut zones: BTreeMap<Option<&str>, Zone> = BTreeMap::new();
     for node in &map.nodes {
         let zone = zones.entry(node.zone.as_deref()).or_default();
-        zone.name.clone_from(&node.zone);
+        zone.title = node.zone_in_words().unwrap_or_else(|| "no zone".to_owned());
         zone.add(node);
     }
-    let mut zones: Vec<Zone> = zones.into_values().collect();
-    zones.sort_by(|one, other| match (&one.name, &other.name) {
+    let mut zones: Vec<_> = zones.into_iter().collect();
+    zones.sort_by(|(one, _), (other, _)| match (one, other) {
         (Some(one), Some(other)) => compare_names(one, other),
         (one, other) => one.is_none().cmp(&other.is_none()),
     });
-    zones
+    zones.into_iter().map(|(_, zone)| zone).collect()
 }

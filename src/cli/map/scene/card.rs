@@ -1,9 +1,9 @@
 //! The card of a node.
 
 use super::super::ink::Ink;
-use super::super::layout::{Block, Look, NORMAL, Rect, SMALL, Style, columns_in, flow, width_of};
+use super::super::layout::{Block, Look, NORMAL, SMALL, Style, columns_in, flow, width_of};
 use super::super::lines::{columns, counted, fit, fit_name, number};
-use super::{CHIP, Form, chip, group_title, lettered};
+use super::{CHIP, chip, chip_or_dot, group_title, lettered};
 use stowplan_core::systems::map::{Map, MapBadge, MapNode, MapPod, MapReserved};
 
 const WIDTH: u32 = 236;
@@ -25,44 +25,39 @@ const MOST_CHIPS: usize = 15;
 
 /// A card with the names of the pods.
 pub(super) fn detailed(map: &Map, node: &MapNode) -> Block {
-    let mut card = Block::new(Rect::new(0, 0, WIDTH, 0), Look::Card);
+    let mut card = Block::new(WIDTH, 0, Look::Card);
     card.blocks.push(head(node, WIDTH, INSET, NORMAL));
     let mut y = 46;
     let mut badges: Vec<Block> = node.badges.iter().map(|badge| build_badge(map, badge)).collect();
     if !badges.is_empty() {
         let height = flow(&mut badges, INNER, 4);
-        badges.iter_mut().for_each(|badge| badge.move_by(INSET, y));
-        card.blocks.append(&mut badges);
+        badges.into_iter().for_each(|badge| _ = card.put(INSET, y, badge));
         y += height + 8;
     }
     for cell in &node.cells {
         let pods: Vec<&MapPod> = cell.pods.iter().map(|pod| &node.pods[*pod]).collect();
-        let mut block = Block::new(Rect::new(INSET, y, INNER, 0), Look::Cell);
+        let mut block = Block::new(INNER, 0, Look::Cell);
         let label = fit(&cell.label, columns_in(INNER - 12, SMALL));
         block.label(6, 14, SMALL, Style::Muted, label);
-        let mut rows = build_rows(map, &pods, &[], INNER - 12);
         let mut height = 20;
-        for row in &mut rows {
-            row.move_by(INSET + 6, y + height);
+        for row in build_rows(map, &pods, &[], INNER - 12) {
+            block.put(6, height, row);
             height += ROW;
         }
-        if rows.is_empty() {
+        if pods.is_empty() {
             block.label(6, 32, SMALL, Style::Muted, "free".to_owned());
             height += 18;
         }
-        block.blocks = rows;
         block.rect.height = height + 2;
-        y = block.rect.bottom() + 6;
-        card.blocks.push(block);
+        y = card.put(INSET, y, block) + 6;
     }
     let free: Vec<&MapPod> = node.pods_outside_cells().collect();
-    for mut row in build_rows(map, &free, &node.reserved, INNER) {
-        row.move_by(INSET, y);
-        card.blocks.push(row);
+    for row in build_rows(map, &free, &node.reserved, INNER) {
+        card.put(INSET, y, row);
         y += ROW;
     }
     if let Some(others) = build_others(node, INNER) {
-        card.blocks.push(others.moved(INSET, y));
+        card.put(INSET, y, others);
         y += 18;
     }
     card.rect.height = y + 6;
@@ -71,19 +66,15 @@ pub(super) fn detailed(map: &Map, node: &MapNode) -> Block {
 
 /// A card in which each pod is a chip.
 pub(super) fn compact(map: &Map, node: &MapNode) -> Block {
-    let mut card = Block::new(Rect::new(0, 0, NARROW, 0), Look::Card);
+    let mut card = Block::new(NARROW, 0, Look::Card);
     card.blocks.push(head(node, NARROW, NARROW_INSET, SMALL));
     let mut y = 42;
     let pods = node.pods.iter().map(|pod| {
-        let chip = match pod.group() {
-            Some(group) if pod.is_placeholder => chip(map, group, Form::Hollow),
-            Some(group) => chip(map, group, Form::Solid),
-            None => lettered("·", Look::Alone, Style::Plain),
-        };
-        chip.titled(pod_title(map, pod))
+        let look = if pod.is_placeholder { Look::HollowChip } else { Look::Chip };
+        chip_or_dot(map, pod.group(), look, Look::Alone).titled(&pod_title(map, pod))
     });
     let reserved = node.reserved.iter().map(|reserved| {
-        chip(map, reserved.group, Form::Dashed).titled(reserved_title(map, reserved))
+        chip(map, reserved.group, Look::DashedChip).titled(&reserved_title(map, reserved))
     });
     let mut chips: Vec<Block> = pods.chain(reserved).collect();
     if chips.len() > MOST_CHIPS {
@@ -91,26 +82,25 @@ pub(super) fn compact(map: &Map, node: &MapNode) -> Block {
         chips.truncate(MOST_CHIPS - 1);
         let text = if more > 99 { "99+".to_owned() } else { format!("+{more}") };
         let title = format!("{} more pods and slots", number(more));
-        chips.push(lettered(&text, Look::Alone, Style::Plain).titled(title));
+        chips.push(lettered(&text, Look::Alone, Style::Plain).titled(&title));
     }
     if !chips.is_empty() {
         let height = flow(&mut chips, NARROW_INNER, CHIP_GAP);
-        chips.iter_mut().for_each(|chip| chip.move_by(NARROW_INSET, y));
-        card.blocks.append(&mut chips);
+        chips.into_iter().for_each(|chip| _ = card.put(NARROW_INSET, y, chip));
         y += height + 6;
     }
     if let Some(others) = build_others(node, NARROW_INNER) {
-        card.blocks.push(others.moved(NARROW_INSET, y));
+        card.put(NARROW_INSET, y, others);
         y += 18;
     }
     card.rect.height = y + 4;
-    card.titled(fit(&describe(node), 300))
+    card.titled(&describe(node))
 }
 
 /// The head of a card: the name, and why the node takes no pods.
 fn head(node: &MapNode, width: u32, inset: u32, size: u32) -> Block {
     let look = if node.states.is_empty() { Look::Bare } else { Look::Closed };
-    let mut head = Block::new(Rect::new(0, 0, width, 38), look);
+    let mut head = Block::new(width, 38, look);
     let inner = width - 2 * inset;
     head.label(inset, 17, size, Style::Bold, fit_name(&node.name, columns_in(inner, size)));
     let zone = node.zone_in_words();
@@ -118,7 +108,7 @@ fn head(node: &MapNode, width: u32, inset: u32, size: u32) -> Block {
     let style = if states.is_some() { Style::Plain } else { Style::Muted };
     let below: Vec<String> = states.into_iter().chain(zone).collect();
     head.label(inset, 32, SMALL, style, fit(&below.join(" · "), columns_in(inner, SMALL)));
-    head.titled(fit(&describe(node), 300))
+    head.titled(&describe(node))
 }
 
 /// A node in words.
@@ -135,10 +125,10 @@ fn build_badge(map: &Map, badge: &MapBadge) -> Block {
     let text = fit(&format!("{mark}{}", badge.label), columns_in(INNER - 12, SMALL));
     let ink = badge.group.map(Ink::of);
     let width = width_of(columns(&text), SMALL) + 12;
-    let mut block = Block::new(Rect::new(0, 0, width, 18), Look::Badge(ink));
+    let mut block = Block::new(width, 18, Look::Badge(ink));
     block.label(6, 13, SMALL, ink.map_or(Style::Plain, Style::Inked), text);
     let of = badge.group.map(|group| format!(" of {}", map.groups[group].full_name()));
-    block.titled(fit(&format!("Pool member {}{}", badge.label, of.unwrap_or_default()), 300))
+    block.titled(&format!("Pool member {}{}", badge.label, of.unwrap_or_default()))
 }
 
 /// A row for each pod and each reserved slot. Too many are counted.
@@ -149,7 +139,7 @@ fn build_rows(map: &Map, pods: &[&MapPod], reserved: &[MapReserved], width: u32)
     if rows.len() > MOST_PODS {
         let more = rows.len() - (MOST_PODS - 1);
         rows.truncate(MOST_PODS - 1);
-        let mut row = Block::new(Rect::new(0, 0, width, CHIP.1), Look::Bare);
+        let mut row = Block::new(width, CHIP.1, Look::Bare);
         let text = format!("and {} more", number(more));
         row.label(6, 14, SMALL, Style::Muted, text);
         rows.push(row);
@@ -159,16 +149,13 @@ fn build_rows(map: &Map, pods: &[&MapPod], reserved: &[MapReserved], width: u32)
 
 fn build_pod(map: &Map, pod: &MapPod, width: u32) -> Block {
     let look = match pod.group().map(Ink::of) {
+        None => Look::Alone,
         Some(ink) if pod.is_placeholder => Look::Placeholder(ink),
         Some(ink) => Look::Pod(ink),
-        None => Look::Alone,
     };
-    let mut row = Block::new(Rect::new(0, 0, width, CHIP.1), look);
-    let form = if pod.is_placeholder { Form::Hollow } else { Form::Solid };
-    row.blocks.push(match pod.group() {
-        Some(group) => chip(map, group, form),
-        None => lettered("·", Look::Bare, Style::Plain),
-    });
+    let of_chip = if pod.is_placeholder { Look::HollowChip } else { Look::Chip };
+    let mut row = Block::new(width, CHIP.1, look);
+    row.put(0, 0, chip_or_dot(map, pod.group(), of_chip, Look::Bare));
     let warning = if pod.has_obstacle { " !" } else { "" };
     let room = columns_in(width - CHIP.0 - 12, NORMAL) - warning.len();
     let (name, style) = match pod.role {
@@ -176,16 +163,16 @@ fn build_pod(map: &Map, pod: &MapPod, width: u32) -> Block {
         _ => (fit_name(&pod.name, room), Style::Plain),
     };
     row.label(CHIP.0 + 6, 14, NORMAL, style, format!("{name}{warning}"));
-    row.titled(pod_title(map, pod))
+    row.titled(&pod_title(map, pod))
 }
 
 fn build_reserved(map: &Map, reserved: &MapReserved, width: u32) -> Block {
     let ink = Ink::of(reserved.group);
-    let mut row = Block::new(Rect::new(0, 0, width, CHIP.1), Look::Reserved(ink));
-    row.blocks.push(chip(map, reserved.group, Form::Dashed));
+    let mut row = Block::new(width, CHIP.1, Look::Reserved(ink));
+    row.blocks.push(chip(map, reserved.group, Look::DashedChip));
     let room = columns_in(width - CHIP.0 - 12, NORMAL);
     row.label(CHIP.0 + 6, 14, NORMAL, Style::Italic, fit_name(&reserved.label, room));
-    row.titled(reserved_title(map, reserved))
+    row.titled(&reserved_title(map, reserved))
 }
 
 fn pod_title(map: &Map, pod: &MapPod) -> String {
@@ -197,12 +184,12 @@ fn pod_title(map: &Map, pod: &MapPod) -> String {
         true => "placed by its own annotations".to_owned(),
         false => groups.join("; "),
     };
-    fit(&format!("Pod {}{role}. {groups}{warning}", pod.full_name()), 300)
+    format!("Pod {}{role}. {groups}{warning}", pod.full_name())
 }
 
 fn reserved_title(map: &Map, reserved: &MapReserved) -> String {
     let group = group_title(&map.groups[reserved.group]);
-    fit(&format!("Reserved for {}, which does not run here yet. {group}", reserved.label), 300)
+    format!("Reserved for {}, which does not run here yet. {group}", reserved.label)
 }
 
 /// The number of pods with which stowplan has nothing to do. `None`: the card says enough.
@@ -214,11 +201,11 @@ fn build_others(node: &MapNode, width: u32) -> Option<Block> {
         (0, true) => "no pods".to_owned(),
         (others, _) => counted(others, "other pod"),
     };
-    let mut block = Block::new(Rect::new(0, 0, width, 16), Look::Bare);
+    let mut block = Block::new(width, 16, Look::Bare);
     block.label(0, 12, SMALL, Style::Muted, fit(&text, columns_in(width, SMALL)));
     let listed = node.others.join(", ");
     Some(match listed.is_empty() {
         true => block,
-        false => block.titled(fit(&format!("Other pods: {listed}"), 300)),
+        false => block.titled(&format!("Other pods: {listed}")),
     })
 }

@@ -1,9 +1,9 @@
 //! The panel beside the nodes: the groups with their letters, the signs, and what waits for what.
 
 use super::super::ink::Ink;
-use super::super::layout::{Block, Look, NORMAL, Rect, SMALL, Style, columns_in};
+use super::super::layout::{Block, Look, NORMAL, SMALL, Style, columns_in};
 use super::super::lines::{counted, fit, fit_name, wrap};
-use super::{CHIP, Form, MOST_DETAILED, chip, group_title, is_by_zone, lettered};
+use super::{CHIP, MOST_DETAILED, chip, chip_or_dot, group_title, is_by_zone, lettered};
 use stowplan_core::systems::map::{Map, MapGroup, MapPod, Waiting};
 
 const WIDTH: u32 = 388;
@@ -18,65 +18,104 @@ const LINE: u32 = 16;
 const GROUPS: usize = 12;
 const WAITING: usize = 8;
 
+/// The panel, while it is filled from above.
+struct Panel<'m> {
+    map: &'m Map,
+    block: Block,
+    /// Where the next part begins.
+    y: u32,
+}
+
 /// Builds the panel beside nodes of this height.
 pub(super) fn build(map: &Map, height: u32) -> Block {
-    let mut panel = Block::new(Rect::new(0, 0, WIDTH, 0), Look::Panel);
-    let mut y = INSET;
-    if !map.groups.is_empty() {
-        y = add_groups(map, &mut panel, y, height);
+    let mut panel = Panel { map, block: Block::new(WIDTH, 0, Look::Panel), y: INSET };
+    panel.add_groups(height);
+    panel.add_waiting(height);
+    panel.add_signs();
+    panel.block.rect.height = panel.y.max(height);
+    panel.block
+}
+
+impl Panel<'_> {
+    fn heading(&mut self, text: &str) {
+        self.block.label(INSET, self.y + 12, 13, Style::Bold, text.to_owned());
+        self.y += 26;
     }
-    if !map.waiting.is_empty() {
-        y = add_waiting(map, &mut panel, y, height);
+
+    /// Adds one line that says how many are left out.
+    fn add_rest(&mut self, text: &str) {
+        let text = fit(text, columns_in(INNER, SMALL));
+        self.block.label(INSET, self.y + 12, SMALL, Style::Muted, text);
+        self.y += LINE + 4;
     }
-    y = add_signs(map, &mut panel, y);
-    panel.rect.height = y.max(height);
-    panel
-}
 
-fn heading(panel: &mut Block, y: u32, text: &str) -> u32 {
-    panel.label(INSET, y + 12, 13, Style::Bold, text.to_owned());
-    y + 26
-}
-
-/// One line that says how many are left out.
-fn add_rest(panel: &mut Block, y: u32, text: &str) -> u32 {
-    panel.label(INSET, y + 12, SMALL, Style::Muted, fit(text, columns_in(INNER, SMALL)));
-    y + LINE + 4
-}
-
-fn add_groups(map: &Map, panel: &mut Block, y: u32, height: u32) -> u32 {
-    let mut y = heading(panel, y, "Groups");
-    let room = columns_in(WIDTH - TEXT - INSET, NORMAL);
-    for (index, group) in map.groups.iter().enumerate() {
-        // Half of the height is for what waits.
-        if index >= GROUPS && y + 60 > height / 2 {
-            y = add_rest(
-                panel,
-                y,
-                &format!("and {}", counted(map.groups.len() - index, "more group")),
-            );
-            break;
+    fn add_groups(&mut self, height: u32) {
+        if self.map.groups.is_empty() {
+            return;
         }
-        let mut entry = Block::new(Rect::new(INSET, y, INNER, 32), Look::Bare);
-        let mut mark = chip(map, index, Form::Solid);
-        mark.move_by(INSET, y + 4);
-        entry.blocks.push(mark);
-        let x = TEXT - INSET;
-        let name = fit_name(&group.full_name(), room);
-        entry.label(x, 12, NORMAL, Style::Bold, name);
-        let text = format!("{}: {}{}", group.kind, count(group), describe_detail(group));
-        let below = fit(&text, columns_in(WIDTH - TEXT - INSET, SMALL));
-        entry.label(x, 27, SMALL, Style::Muted, below);
-        panel
-            .blocks
-            .push(entry.titled(fit(&format!("{}: {}", group_title(group), count(group)), 300)));
-        y += 38;
+        self.heading("Groups");
+        for (index, group) in self.map.groups.iter().enumerate() {
+            // Half of the height is for what waits.
+            if index >= GROUPS && self.y + 60 > height / 2 {
+                let more = counted(self.map.groups.len() - index, "more group");
+                self.add_rest(&format!("and {more}"));
+                break;
+            }
+            self.block.put(INSET, self.y, build_group(self.map, index, group));
+            self.y += 38;
+        }
+        self.y += 8;
     }
-    y + 8
+
+    fn add_waiting(&mut self, height: u32) {
+        if self.map.waiting.is_empty() {
+            return;
+        }
+        self.heading("What waits, and for what");
+        for (index, waiting) in self.map.waiting.iter().enumerate() {
+            // What is left is for the signs.
+            if index >= WAITING && self.y + 260 > height {
+                let more = self.map.waiting[index..].iter().map(|of| of.objects.len()).sum();
+                self.add_rest(&format!("and {}: stowplan check -A", counted(more, "more object")));
+                break;
+            }
+            self.y = self.block.put(INSET, self.y, build_entry(self.map, waiting)) + 10;
+        }
+        self.y += 8;
+    }
+
+    /// Adds the signs that the map has, with their meanings.
+    fn add_signs(&mut self) {
+        let map = self.map;
+        let signs = if is_by_zone(map) { signs_of_zones(map) } else { signs_of_nodes(map) };
+        if signs.is_empty() {
+            return;
+        }
+        self.heading("Signs");
+        for (look, style, letter, text) in signs {
+            self.block.put(INSET, self.y, lettered(letter, look, style));
+            let text = fit(text, columns_in(WIDTH - TEXT - INSET, NORMAL));
+            self.block.label(TEXT, self.y + 14, NORMAL, Style::Plain, text);
+            self.y += 26;
+        }
+        self.y += 8;
+    }
 }
 
-fn describe_detail(group: &MapGroup) -> String {
-    if group.detail.is_empty() { String::new() } else { format!(" · {}", group.detail) }
+/// A group with its letter.
+fn build_group(map: &Map, index: usize, group: &MapGroup) -> Block {
+    let mut entry = Block::new(INNER, 32, Look::Bare);
+    entry.put(0, 4, chip(map, index, Look::Chip));
+    let (x, room) = (TEXT - INSET, WIDTH - TEXT - INSET);
+    let name = fit_name(&group.full_name(), columns_in(room, NORMAL));
+    entry.label(x, 12, NORMAL, Style::Bold, name);
+    let count = count(group);
+    let mut text = format!("{}: {count}", group.kind);
+    if !group.detail.is_empty() {
+        text += &format!(" · {}", group.detail);
+    }
+    entry.label(x, 27, SMALL, Style::Muted, fit(&text, columns_in(room, SMALL)));
+    entry.titled(&format!("{}: {count}", group_title(group)))
 }
 
 /// Describes how many pods a group has.
@@ -94,32 +133,10 @@ pub(in crate::cli::map) fn count(group: &MapGroup) -> String {
     parts.join(", ")
 }
 
-fn add_waiting(map: &Map, panel: &mut Block, y: u32, height: u32) -> u32 {
-    let mut y = heading(panel, y, "What waits, and for what");
-    for (index, waiting) in map.waiting.iter().enumerate() {
-        // What is left is for the signs.
-        if index >= WAITING && y + 260 > height {
-            let more: usize = map.waiting[index..].iter().map(|of| of.objects.len()).sum();
-            let text = format!("and {}: stowplan check -A", counted(more, "more object"));
-            y = add_rest(panel, y, &text);
-            break;
-        }
-        let entry = build_entry(map, waiting, y);
-        y = entry.rect.bottom() + 10;
-        panel.blocks.push(entry);
-    }
-    y + 8
-}
-
 /// An object, or several, with what it waits for.
-fn build_entry(map: &Map, waiting: &Waiting, y: u32) -> Block {
-    let mut entry = Block::new(Rect::new(INSET, y, INNER, 0), Look::Bare);
-    let mut mark = match waiting.group {
-        Some(group) => chip(map, group, Form::Solid),
-        None => lettered("·", Look::Alone, Style::Plain),
-    };
-    mark.move_by(INSET, y);
-    entry.blocks.push(mark);
+fn build_entry(map: &Map, waiting: &Waiting) -> Block {
+    let mut entry = Block::new(INNER, 0, Look::Bare);
+    entry.put(0, 0, chip_or_dot(map, waiting.group, Look::Chip, Look::Alone));
     let x = TEXT - INSET;
     let (normal, small) = (columns_in(INNER - x, NORMAL), columns_in(INNER - x, SMALL));
     let mut line = 13;
@@ -136,7 +153,8 @@ fn build_entry(map: &Map, waiting: &Waiting, y: u32) -> Block {
     }
     entry.rect.height = (line + 6).max(CHIP.1);
     let all = waiting.objects.join(", ");
-    entry.titled(fit(&format!("{} {all}: {}. {}", waiting.kind, why(waiting), waiting.remedy), 580))
+    let title = format!("{} {all}: {}. {}", waiting.kind, why(waiting), waiting.remedy);
+    Block { title: Some(fit(&title, 580)), ..entry }
 }
 
 /// The objects by their names: the first one, and how many more.
@@ -156,22 +174,6 @@ pub(in crate::cli::map) fn why(waiting: &Waiting) -> String {
         0 => waiting.why.clone(),
         more => format!("{} (and {})", waiting.why, counted(more, "more obstacle")),
     }
-}
-
-/// The signs that the map has, with their meanings.
-fn add_signs(map: &Map, panel: &mut Block, y: u32) -> u32 {
-    let signs = if is_by_zone(map) { signs_of_zones(map) } else { signs_of_nodes(map) };
-    if signs.is_empty() {
-        return y;
-    }
-    let mut y = heading(panel, y, "Signs");
-    for (look, style, letter, text) in signs {
-        panel.blocks.push(lettered(letter, look, style).moved(INSET, y));
-        let text = fit(text, columns_in(WIDTH - TEXT - INSET, NORMAL));
-        panel.label(TEXT, y + 14, NORMAL, Style::Plain, text);
-        y += 26;
-    }
-    y + 8
 }
 
 /// A sign: its look, the characters in it, and its meaning.

@@ -105,7 +105,7 @@ fn maps() -> Vec<(String, Map)> {
 fn rect_of(label: &Label) -> Rect {
     let width = width_of(columns(&label.text), label.size);
     let y = label.y.saturating_sub(label.size * 9 / 10);
-    Rect::new(label.x, y, width, label.size * 12 / 10)
+    Rect { x: label.x, y, width, height: label.size * 12 / 10 }
 }
 
 /// Finds texts and rectangles that are outside of where they belong, or over each other.
@@ -159,8 +159,8 @@ fn nothing_overlaps_and_texts_of_users_never_become_markup_or_control_a_terminal
     for (name, map) in maps() {
         let faults = find_faults(&Scene::new(&map).page);
         assert!(faults.is_empty(), "{name}: {}", faults[..faults.len().min(5)].join("\n"));
-        let svg = svg::write(&Scene::new(&map)).unwrap();
-        let html = html::write(&map).unwrap();
+        let svg = svg::write(&Scene::new(&map));
+        let html = html::write(&map);
         for document in [&svg, &html] {
             let found = elements(document);
             let known = [
@@ -190,7 +190,7 @@ fn the_same_cluster_has_the_same_map_in_any_order() {
         objects.push(pod(&format!("w{index}"), &job, None));
     }
     let reversed: Vec<Value> = objects.iter().rev().cloned().collect();
-    let write = |objects: &[Value]| svg::write(&Scene::new(&map(objects))).unwrap();
+    let write = |objects: &[Value]| svg::write(&Scene::new(&map(objects)));
     assert_eq!(write(&objects), write(&reversed));
 }
 

@@ -1,10 +1,10 @@
 //! The card of a zone.
 
 use super::super::ink::Ink;
-use super::super::layout::{Block, Look, NORMAL, Rect, SMALL, Style, columns_in, width_of};
+use super::super::layout::{Block, Look, NORMAL, SMALL, Style, columns_in, width_of};
 use super::super::lines::{columns, counted, fit, fit_name, number};
 use super::super::zones::{Counts, Zone};
-use super::{CHIP, Form, chip, group_title};
+use super::{CHIP, chip, group_title};
 use stowplan_core::systems::map::Map;
 
 const WIDTH: u32 = 392;
@@ -20,8 +20,8 @@ const NUMBER: u32 = BAR + 88;
 
 /// The card: how many nodes there are, and how many pods each group has on them.
 pub(super) fn build(map: &Map, zone: &Zone) -> Block {
-    let mut card = Block::new(Rect::new(0, 0, WIDTH, 0), Look::Card);
-    let title = fit_name(&zone.title(), columns_in(INNER, 14));
+    let mut card = Block::new(WIDTH, 0, Look::Card);
+    let title = fit_name(&zone.title, columns_in(INNER, 14));
     card.label(INSET, 24, 14, Style::Bold, title);
     card.label(INSET, 43, NORMAL, Style::Muted, fit(&zone.describe(), columns_in(INNER, NORMAL)));
     let mut y = 58;
@@ -32,9 +32,7 @@ pub(super) fn build(map: &Map, zone: &Zone) -> Block {
     let most = groups.first().map_or(1, |(_, counts)| (counts.pods + counts.reserved).max(1));
     let left = groups.len().saturating_sub(MOST_GROUPS);
     for (group, counts) in groups.iter().take(MOST_GROUPS) {
-        let mut row = build_row(map, *group, *counts, most);
-        row.move_by(INSET, y);
-        card.blocks.push(row);
+        card.put(INSET, y, build_row(map, *group, *counts, most));
         y += ROW;
     }
     let mut rest = Vec::new();
@@ -61,13 +59,13 @@ pub(super) fn build(map: &Map, zone: &Zone) -> Block {
 
 /// A group, a bar as long as its share of the largest group's pods, and their number.
 fn build_row(map: &Map, group: usize, counts: Counts, most: usize) -> Block {
-    let mut row = Block::new(Rect::new(0, 0, INNER, CHIP.1), Look::Bare);
-    row.blocks.push(chip(map, group, Form::Solid));
+    let mut row = Block::new(INNER, CHIP.1, Look::Bare);
+    row.blocks.push(chip(map, group, Look::Chip));
     let name = fit_name(&map.groups[group].name, columns_in(BAR - NAME - 6, NORMAL));
     row.label(NAME, 14, NORMAL, Style::Plain, name);
     let total = counts.pods + counts.reserved;
     let length = u32::try_from(total * 80 / most).unwrap_or(80).clamp(2, 80);
-    row.blocks.push(Block::new(Rect::new(BAR, 5, length, 10), Look::Bar(Ink::of(group))));
+    row.put(BAR, 5, Block::new(length, 10, Look::Bar(Ink::of(group))));
     let text = match counts.reserved {
         0 => number(counts.pods),
         reserved => format!("{} + {reserved}", number(counts.pods)),
@@ -80,5 +78,5 @@ fn build_row(map: &Map, group: usize, counts: Counts, most: usize) -> Block {
         reserved => format!(", {reserved} reserved"),
     };
     let title = group_title(&map.groups[group]);
-    row.titled(fit(&format!("{title}: {}{reserved}", counted(counts.pods, "pod")), 300))
+    row.titled(&format!("{title}: {}{reserved}", counted(counts.pods, "pod")))
 }
