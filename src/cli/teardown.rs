@@ -4,8 +4,9 @@
 //! The order matters. Without the webhook configurations no pod gets a new gate. Whoever holds the
 //! Lease is the only one to write, so a controller that still runs cannot undo what follows.
 
+mod hold;
+
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -14,26 +15,21 @@ use json_patch::PatchOperation;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
-    Preconditions,
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions,
 };
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
 use super::live::policy::WEBHOOKS;
 use super::live::{Access, parse_namespace};
 use super::requests::{CONFLICT, FORBIDDEN, NOT_FOUND, has_changed, has_code, list_pages, message};
 use super::{block_on, print_notice};
-use crate::cluster::time_of_server;
 use crate::controller::certificates::secrets::Role;
 use crate::controller::lease;
+use hold::Hold;
 use stowplan_core::systems::check::words::counted;
 use stowplan_core::systems::plan::operation::{remove, replace, test};
 use stowplan_core::systems::{SYSTEMS, VALIDATIONS};
@@ -41,18 +37,6 @@ use stowplan_core::view::resource::Resource;
 
 /// The number of times that a write is tried if the object changes meanwhile.
 const ATTEMPTS: usize = 10;
-
-/// The holder that the Lease names meanwhile.
-const HOLDER: &str = "stowplan-teardown";
-
-/// The time for which a record of the Lease is valid: no controller takes it earlier.
-const VALID: Duration = Duration::from_secs(60);
-
-/// How far the clock of a controller may be behind that of the API server.
-const SKEW: Duration = Duration::from_secs(300);
-
-/// How long ago a controller has renewed the Lease that still runs: more than twice as long as it pauses.
-const RENEWED: Duration = Duration::from_secs(6);
 
 /// The arguments of `stowplan teardown`.
 #[derive(Args, Debug)]
@@ -138,143 +122,6 @@ fn report(text: &str) -> anyhow::Result<()> {
     Ok(super::print(&format!("{}\n", super::escape_for_terminal(text)))?)
 }
 
-/// Lists all objects of a kind.
-async fn list_all<K>(api: &Api<K>) -> kube::Result<Vec<K>>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    list_pages(api, ListParams::default()).await
-}
-
-/// The Lease, held for the teardown.
-struct Hold {
-    leases: Api<Lease>,
-    namespace: String,
-    renewed: Instant,
-    /// The controller that held the Lease and renewed it until the end.
-    running: Option<String>,
-    /// There was a Lease before.
-    has_existed: bool,
-}
-
-impl Hold {
-    /// Takes the Lease from a controller that has ended, or, after as long as an ending one needs,
-    /// from one that still runs. In a dry run it says only that it would.
-    async fn take(client: &Client, namespace: &str, dry_run: bool) -> anyhow::Result<Self> {
-        let leases = Api::<Lease>::namespaced(client.clone(), namespace);
-        let began = Instant::now();
-        let first = leases.get_opt(lease::NAME).await.context("the Lease cannot be read")?;
-        let mut hold = Self {
-            leases,
-            namespace: namespace.to_owned(),
-            renewed: began,
-            running: None,
-            has_existed: first.is_some(),
-        };
-        let seconds = lease::DURATION.as_secs();
-        // The clock of this machine may be hours ahead.
-        let now = time_of_server(client).await;
-        let held = first.as_ref().filter(|lease| !now.is_some_and(|now| is_expired(lease, now)));
-        if let Some(controller) = held.and_then(holder) {
-            let wait = if dry_run { "would wait" } else { "waiting" };
-            print_notice(&format!(
-                "{wait} up to {seconds} s for the end of controller {controller}, which holds the \
-                 Lease {namespace}/{}",
-                lease::NAME
-            ));
-            let mut before = first.and_then(|lease| lease.metadata.resource_version);
-            let mut changed = None;
-            // A controller that has ended renews no more.
-            while !dry_run && began.elapsed() < lease::DURATION {
-                sleep(Duration::from_secs(1)).await;
-                let now = hold.leases.get_opt(lease::NAME).await?;
-                let version =
-                    now.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
-                if version != before {
-                    (before, changed) = (version, Some(Instant::now()));
-                }
-                hold.running = now.as_ref().and_then(holder);
-                if hold.running.is_none() {
-                    break;
-                }
-                hold.running.take_if(|_| changed.is_none_or(|at| at.elapsed() > RENEWED));
-            }
-        }
-        if dry_run {
-            return Ok(hold);
-        }
-        hold.renew().await?;
-        if let Some(controller) = &hold.running {
-            print_notice(&format!(
-                "controller {controller} still runs: the Lease is taken from it; waiting \
-                 {seconds} s for the end of its last write"
-            ));
-            sleep(lease::DURATION).await;
-        }
-        Ok(hold)
-    }
-
-    async fn renew(&mut self) -> anyhow::Result<()> {
-        for _ in 0..ATTEMPTS {
-            let found = self.leases.get_opt(lease::NAME).await?;
-            let exists = found.is_some();
-            let mut lease = found.unwrap_or_default();
-            lease.metadata.name = Some(lease::NAME.to_owned());
-            lease.spec = Some(LeaseSpec {
-                holder_identity: Some(HOLDER.to_owned()),
-                lease_duration_seconds: i32::try_from(VALID.as_secs()).ok(),
-                renew_time: Some(MicroTime(Timestamp::now())),
-                ..lease.spec.unwrap_or_default()
-            });
-            let parameters = PostParams::default();
-            let written = match exists {
-                true => self.leases.replace(lease::NAME, &parameters, &lease).await,
-                false => self.leases.create(&parameters, &lease).await,
-            };
-            match written {
-                Ok(_) => {
-                    self.renewed = Instant::now();
-                    return Ok(());
-                }
-                // Its holder has renewed it in between.
-                Err(error) if has_code(&error, &[NOT_FOUND, CONFLICT]) => {}
-                Err(error) => return Err(error).context("the Lease cannot be taken"),
-            }
-        }
-        anyhow::bail!(
-            "the Lease {}/{} cannot be taken: it changes again and again",
-            self.namespace,
-            lease::NAME
-        )
-    }
-
-    /// Renews the Lease if it is time. Called before each write.
-    async fn keep(&mut self) -> anyhow::Result<()> {
-        match self.renewed.elapsed() < VALID / 4 {
-            true => Ok(()),
-            false => self.renew().await,
-        }
-    }
-}
-
-/// The holder of a Lease other than an earlier teardown; `None` if it was released.
-fn holder(lease: &Lease) -> Option<String> {
-    let holder = lease.spec.as_ref()?.holder_identity.clone()?;
-    (!holder.is_empty() && holder != HOLDER).then_some(holder)
-}
-
-/// Returns true if a Lease was not renewed for long: its holder has ended without a release. `now` is the API server's
-/// time, the Lease has its holder's.
-fn is_expired(lease: &Lease, now: Timestamp) -> bool {
-    let Some(LeaseSpec { renew_time: Some(renewed), lease_duration_seconds, .. }) = &lease.spec
-    else {
-        return false;
-    };
-    let duration = lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let duration = duration.map_or(lease::DURATION, Duration::from_secs);
-    renewed.0.checked_add(duration + SKEW).is_ok_and(|end| end < now)
-}
-
 /// A teardown of the cluster. In a dry run it reads only.
 struct Teardown {
     client: Client,
@@ -293,8 +140,8 @@ impl Teardown {
 
     /// Renews the Lease if it is time. Called before each write.
     async fn keep(&mut self) -> anyhow::Result<()> {
-        match &mut self.hold {
-            Some(hold) => hold.keep().await,
+        match self.hold.as_mut().filter(|hold| hold.is_due()) {
+            Some(hold) => hold.renew().await,
             None => Ok(()),
         }
     }
@@ -382,7 +229,9 @@ impl Teardown {
     /// Removes the configurations with webhooks of stowplan, whatever their release was called.
     async fn remove_webhooks(&mut self, kind: &ApiResource) -> anyhow::Result<()> {
         let api = Api::<DynamicObject>::all_with(self.client.clone(), kind);
-        for configuration in list_all(&api).await.with_context(|| kind.kind.clone())? {
+        for configuration in
+            list_pages(&api, ListParams::default()).await.with_context(|| kind.kind.clone())?
+        {
             let webhooks = configuration.data["webhooks"].as_array();
             let mut names = webhooks.into_iter().flatten().filter_map(|of| of["name"].as_str());
             if names.any(|name| name.ends_with(WEBHOOKS)) {
@@ -427,7 +276,8 @@ impl Teardown {
             let name = gate["name"].as_str();
             SYSTEMS.iter().flat_map(|system| system.gates).any(|own| name == Some(own.name))
         };
-        for pod in list_all(&Api::<Pod>::all(self.client.clone())).await.context("pods")? {
+        let everywhere = Api::<Pod>::all(self.client.clone());
+        for pod in list_pages(&everywhere, ListParams::default()).await.context("pods")? {
             if pod.spec.as_ref().is_none_or(|spec| spec.scheduling_gates.is_none()) {
                 continue;
             }
@@ -458,7 +308,7 @@ impl Teardown {
         let is_taint = |taint: &Value| {
             traces().flat_map(|traces| traces.taints).any(|key| taint["key"] == *key)
         };
-        for node in list_all(&api).await.context("nodes")? {
+        for node in list_pages(&api, ListParams::default()).await.context("nodes")? {
             let of = format!("labels and taints of Node {}", node.name_any());
             self.change(&api, node, &of, |node| {
                 let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
@@ -520,7 +370,7 @@ async fn report_kept(client: &Client) -> anyhow::Result<()> {
     for resource in VALIDATIONS.iter().map(|of| of.resource) {
         let Resource { group, kind, plural, .. } = resource;
         let api = Api::<DynamicObject>::all_with(client.clone(), &resource.api_resource());
-        if let Ok(objects) = list_all(&api).await {
+        if let Ok(objects) = list_pages(&api, ListParams::default()).await {
             let count = counted(objects.len(), kind);
             report(&format!(
                 "kept {count}, and the definition: kubectl delete crd {plural}.{group} removes both"
