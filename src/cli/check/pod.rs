@@ -76,110 +76,40 @@ fn diagnose_as(context: &Context<'_>, name: &Name, pod: &Pod, with_changes: bool
     gates::report_own(&mut diagnosis, pod);
     gates::report_foreign(&mut diagnosis, pod, context.cluster);
     of_pending.into_iter().for_each(|findings| diagnosis.extend(findings));
-    let nodes = report_eligible_nodes(&mut diagnosis, pod, context);
+    let pending = Pending {
+        context,
+        pod,
+        name,
+        needs: pod.spec.as_ref().map(PodNeeds::of_spec).unwrap_or_default(),
+        bound_to,
+    };
+    let nodes = pending.report_eligible_nodes(&mut diagnosis);
     match led {
         Some(led) => diagnosis.extend(led),
-        None => report_colocation(&mut diagnosis, pod, name, context, bound_to),
+        None => pending.report_colocation(&mut diagnosis),
     }
-    let nodes = report_exlocation(&mut diagnosis, pod, name, context, nodes, bound_to);
+    let nodes = pending.report_exlocation(&mut diagnosis, nodes);
     if !diagnosis.has_obstacle() {
-        report_rest(&mut diagnosis, pod, name, context, nodes, bound_to);
+        pending.report_rest(&mut diagnosis, nodes);
     }
     diagnosis
 }
 
-/// Reports on a pod without an obstacle that stowplan sees: what its constraints leave, which may lack
-/// what only the scheduler looks at.
-fn report_rest(
-    diagnosis: &mut Diagnosis,
-    pod: &Pod,
-    name: &Name,
-    context: &Context<'_>,
-    Nodes { eligible, closed }: Nodes<'_>,
-    bound_to: Option<&str>,
-) {
-    let scheduler = scheduler_name(pod);
-    if diagnosis.scheduler.is_none() {
-        let remedy = format!("wait, or see that {scheduler} runs");
-        return diagnosis.report("no scheduler has looked at it yet", remedy);
-    }
-    let near = nodes_of_mates(pod, name, context);
-    let is_near = |node: &&str| near.as_ref().is_none_or(|near| near.contains(node));
-    let left: Vec<&str> = eligible.into_iter().filter(is_near).collect();
-    if let Some((what, remedy)) = lack_of_room(pod, context, &left, bound_to) {
-        diagnosis.report(what, remedy);
-        return closed.report_ways_out(diagnosis, |node| {
-            is_near(&node) && lack_of_room(pod, context, &[node], bound_to).is_none()
-        });
-    }
-    let is_placed = annotation(&pod.metadata, record::KEY).is_some();
-    if is_placed && !left.is_empty() && left.len() < context.cluster.candidates().count() {
-        diagnosis.report(
-            format!(
-                "its constraints leave only {}, which {scheduler} does not take: {NOT_SEEN}",
-                nodes(&left)
-            ),
-            "free there what the scheduler names, or relax what was decided",
-        );
-    } else {
-        diagnosis.report(
-            format!("nothing that stowplan looks at keeps it from {}: {NOT_SEEN}", nodes(&left)),
-            "free on a node what the scheduler names, or add a node",
-        );
-    }
-}
-
-/// Where to look if stowplan sees no obstacle.
-const NOT_SEEN: &str = "see what it says of volumes, ports, topology spread and the like, which \
-                        stowplan does not look at";
-
-/// Returns what the nodes lack, with the remedy, if none of them has room for the pod. `bound_to`: what
-/// the pod's own request binds it to.
-fn lack_of_room(
-    pod: &Pod,
-    context: &Context<'_>,
-    nodes: &[&str],
-    bound_to: Option<&str>,
-) -> Option<(String, String)> {
-    let needs = pod.spec.as_ref().map(PodNeeds::of_spec)?;
-    let mut is_too_small = true;
-    let mut lacks = Vec::new();
-    for node in nodes {
-        let question = Question::new(context.cluster.candidate(node)?, &needs);
-        let found = first_obstacle(&question, fit::ROOM)?;
-        is_too_small &= found.is_too_small();
-        lacks.push(format!("node {node} {found}"));
-    }
-    let remedy = match (&*lacks, is_too_small, bound_to) {
-        ([], ..) => return None,
-        (_, true, Some(what)) => format!("let the pod request less, or ask for another {what}"),
-        (_, true, None) => "let the pod request less, or add a larger node".to_owned(),
-        ([_], ..) => "free room on it, add a node, or let the pod request less".to_owned(),
-        _ => "free or add a node, or let the pod request less".to_owned(),
-    };
-    Some((some(&lacks), remedy))
-}
-
-/// The nodes of the pods that the pod must be with. `None`: it has no such term, or no such pod has a
-/// node yet.
-fn nodes_of_mates<'c>(
+/// A pod that has no node.
+struct Pending<'c> {
+    context: &'c Context<'c>,
     pod: &'c Pod,
     name: &'c Name,
-    context: &Context<'c>,
-) -> Option<BTreeSet<&'c str>> {
-    let terms = required_pod_terms(affinity(pod));
-    let on_node = |term: &&PodAffinityTerm| term.topology_key == HOSTNAME;
-    let mut near: Option<BTreeSet<&str>> = None;
-    for term in terms.iter().filter(on_node) {
-        let mates =
-            context.cluster.others(&name.namespace, pod).filter(|other| is_about(term, other));
-        let there: BTreeSet<&str> = mates.filter_map(node_name).collect();
-        near = Some(match near {
-            Some(near) => near.intersection(&there).copied().collect(),
-            None => there,
-        });
-    }
-    near.filter(|near| !near.is_empty())
+    needs: PodNeeds<'c>,
+    /// The thing that the pod's own request binds it to; then no other node can become eligible.
+    bound_to: Option<&'static str>,
+}
+
+/// The nodes of a cluster, as a pod sees them. Those that it does not choose are in neither.
+struct Nodes<'c> {
+    /// The names of the eligible nodes.
+    eligible: Vec<&'c str>,
+    closed: Closed<'c>,
 }
 
 /// The annotations of the pod that are stowplan's.
@@ -258,159 +188,213 @@ fn report_missing_changes(
     }
 }
 
-/// Returns the checks of the scheduler for a pod. Without the label of node names there is no pod affinity.
-fn checks_for(pod: &Pod) -> &'static [Check] {
-    let on_one_node = |term: &PodAffinityTerm| term.topology_key == HOSTNAME;
-    match required_pod_terms(affinity(pod)).iter().any(on_one_node) {
-        true => fit::SCHEDULER_BESIDE,
-        false => fit::SCHEDULER,
-    }
-}
-
-/// The nodes of a cluster, as a pod sees them. Those that it does not choose are in neither.
-struct Nodes<'c> {
-    /// The names of the eligible nodes.
-    eligible: Vec<&'c str>,
-    closed: Closed<'c>,
-}
-
-/// Reports why no node is eligible, if none is.
-fn report_eligible_nodes<'c>(
-    diagnosis: &mut Diagnosis,
-    pod: &Pod,
-    context: &Context<'c>,
-) -> Nodes<'c> {
-    let cluster = context.cluster;
-    let needs = pod.spec.as_ref().map(PodNeeds::of_spec).unwrap_or_default();
-    let checks = checks_for(pod);
-    let mut eligible = Vec::new();
-    let mut closed = Closed::default();
-    for candidate in cluster.candidates() {
-        let question = Question::new(candidate, &needs);
-        let mut found: Vec<_> = fit::obstacles(&question, checks).collect();
-        if matches!(*found, [Obstacle::NodeAffinity]) && fit::lacks_only_hostname(&question) {
-            found = vec![Obstacle::NoHostname];
-        }
-        match found.first() {
-            None => eligible.push(candidate.name),
-            Some(first) if !found.iter().any(Obstacle::is_chosen_by_pod) => {
-                closed.add(context, candidate.name, first);
-            }
-            Some(_) => {}
-        }
-    }
-    if !eligible.is_empty() || cluster.has_no_nodes() {
-        return Nodes { eligible, closed };
-    }
-    if closed.is_empty() {
-        let count = counted(cluster.candidates().count(), "node");
-        diagnosis.report(
-            format!("its node selector and node affinity match none of {count}"),
-            "see what was decided, and the pod's own nodeSelector and nodeAffinity",
-        );
-    }
-    closed.report(diagnosis);
-    Nodes { eligible, closed: Closed::default() }
-}
-
-/// Reports the pods that the pod must be near to, where their node does not take it. `bound_to`: what
-/// the pod's own request binds it to.
-fn report_colocation(
-    diagnosis: &mut Diagnosis,
-    pod: &Pod,
-    name: &Name,
-    context: &Context<'_>,
-    bound_to: Option<&str>,
-) {
-    let cluster = context.cluster;
-    let needs = pod.spec.as_ref().map(PodNeeds::of_spec).unwrap_or_default();
-    for term in required_pod_terms(affinity(pod)) {
-        let mates = cluster.others(&name.namespace, pod).filter(|other| is_about(term, other));
-        let there: BTreeMap<&str, &Pod> =
-            mates.filter_map(|other| Some((node_name(other)?, other))).collect();
-        for (node, mate) in there {
-            let mate = mate.metadata.name.as_deref().unwrap_or_default();
-            let (why, remedy) = match cluster.candidate(node) {
-                None => ("does not exist".to_owned(), GONE.to_owned()),
-                Some(candidate) => {
-                    let question = Question::new(candidate, &needs);
-                    let found = first_obstacle(&question, checks_for(pod));
-                    let Some(obstacle) = found else { continue };
-                    let (why, _, open) = explain(context, node, &obstacle);
-                    let remedy = match bound_to {
-                        _ if !obstacle.is_chosen_by_pod() => open,
-                        Some(what) => format!(
-                            "ask for one {what} in all pods of the group, and create them again"
-                        ),
-                        None => "ask for nodes for all pods of the group alike".to_owned(),
-                    };
-                    (why, remedy)
-                }
-            };
-            diagnosis.report(
-                format!("its colocation group ({mate}) is on node {node}, which {why}"),
-                remedy,
-            );
-        }
-    }
-}
+/// Where to look if stowplan sees no obstacle.
+const NOT_SEEN: &str = "see what it says of volumes, ports, topology spread and the like, which \
+                        stowplan does not look at";
 
 /// The remedy where the node of a group is gone.
 const GONE: &str = "wait: its pods there are deleted with the node, and the group gets another";
 
-/// Reports the pods that keep the pod out of every eligible node, and the nodes that are only closed.
-/// `bound_to`: what the pod's own request binds it to; then no other node can become eligible.
-fn report_exlocation<'c>(
-    diagnosis: &mut Diagnosis,
-    pod: &Pod,
-    name: &Name,
-    context: &Context<'_>,
-    Nodes { eligible, closed }: Nodes<'c>,
-    bound_to: Option<&str>,
-) -> Nodes<'c> {
-    let from = required_anti_terms(affinity(pod));
-    let by = |term: &PodAffinityTerm, other: &Pod| is_about(term, other);
-    let mut taken: BTreeMap<&str, String> = BTreeMap::new();
-    for other in context.cluster.others(&name.namespace, pod) {
-        let Some(node) = node_name(other) else { continue };
-        let others = required_anti_terms(affinity(other));
-        if from.iter().any(|term| by(term, other)) || others.iter().any(|term| by(term, pod)) {
-            taken.insert(node, other.metadata.name.clone().unwrap_or_default());
+impl<'c> Pending<'c> {
+    /// The pods of its namespace that a term of its pod affinity is about, and their nodes.
+    fn mates(&self, term: &PodAffinityTerm) -> impl Iterator<Item = (&'c str, &'c Pod)> {
+        let others = self.context.cluster.others(&self.name.namespace, self.pod);
+        let others = others.filter(|other| is_about(term, other));
+        others.filter_map(|other| Some((node_name(other)?, other)))
+    }
+
+    /// The nodes of the pods that the pod must be with. `None`: it has no such term, or no such pod has a
+    /// node yet.
+    fn nodes_of_mates(&self) -> Option<BTreeSet<&'c str>> {
+        let terms = required_pod_terms(affinity(self.pod)).iter().filter(|term| is_on_node(term));
+        let nodes = terms.map(|term| self.mates(term).map(|(node, _)| node).collect());
+        let near = nodes.reduce(|near: BTreeSet<&str>, there| &near & &there);
+        near.filter(|near| !near.is_empty())
+    }
+
+    /// Returns the checks of the scheduler. Without the label of node names there is no pod affinity.
+    fn checks(&self) -> &'static [Check] {
+        match required_pod_terms(affinity(self.pod)).iter().any(is_on_node) {
+            true => fit::SCHEDULER_BESIDE,
+            false => fit::SCHEDULER,
         }
     }
-    // The pods that it must be with may be beside one that it must not be with.
-    let near = nodes_of_mates(pod, name, context);
-    let near = near.iter().flatten().filter(|node| eligible.contains(node));
-    let beside: Vec<Option<String>> =
-        near.map(|node| taken.get(node).map(|pod| format!("{pod} on {node}"))).collect();
-    if !beside.is_empty() && beside.iter().all(Option::is_some) {
-        let rows: Vec<String> = beside.into_iter().flatten().collect();
-        diagnosis.report(
-            format!("it must be with the pods of its group, and not with {}", some(&rows)),
-            "remove one of the two constraints from these pods, and create them again",
-        );
-    } else if !eligible.is_empty() && eligible.iter().all(|node| taken.contains_key(node)) {
-        let rows: Vec<String> =
-            eligible.iter().map(|node| format!("{} on {node}", taken[node])).collect();
-        diagnosis.report(
-            format!("every eligible node has a pod that it must not be with: {}", some(&rows)),
-            match bound_to {
-                Some(what) => format!(
-                    "ask for another {what}, or remove the constraint that keeps these pods apart"
-                ),
-                None => "add a node, or delete one of those pods".to_owned(),
-            },
-        );
-        closed.report_ways_out(diagnosis, |node| !taken.contains_key(node));
-        return Nodes { eligible, closed: Closed::default() };
+
+    /// Reports why no node is eligible, if none is.
+    fn report_eligible_nodes(&self, diagnosis: &mut Diagnosis) -> Nodes<'c> {
+        let cluster = self.context.cluster;
+        let checks = self.checks();
+        let mut eligible = Vec::new();
+        let mut closed = Closed::default();
+        for candidate in cluster.candidates() {
+            let question = Question::new(candidate, &self.needs);
+            let mut found: Vec<_> = fit::obstacles(&question, checks).collect();
+            if matches!(*found, [Obstacle::NodeAffinity]) && fit::lacks_only_hostname(&question) {
+                found = vec![Obstacle::NoHostname];
+            }
+            match found.first() {
+                None => eligible.push(candidate.name),
+                Some(first) if !found.iter().any(Obstacle::is_chosen_by_pod) => {
+                    closed.add(self.context, candidate.name, first);
+                }
+                Some(_) => {}
+            }
+        }
+        if !eligible.is_empty() || cluster.has_no_nodes() {
+            return Nodes { eligible, closed };
+        }
+        if closed.is_empty() {
+            let count = counted(cluster.candidates().count(), "node");
+            diagnosis.report(
+                format!("its node selector and node affinity match none of {count}"),
+                "see what was decided, and the pod's own nodeSelector and nodeAffinity",
+            );
+        }
+        closed.report(diagnosis);
+        Nodes { eligible, closed: Closed::default() }
     }
-    Nodes { eligible, closed }
+
+    /// Reports the pods that the pod must be near to, where their node does not take it.
+    fn report_colocation(&self, diagnosis: &mut Diagnosis) {
+        for term in required_pod_terms(affinity(self.pod)) {
+            for (node, mate) in self.mates(term).collect::<BTreeMap<_, _>>() {
+                let Some((why, remedy)) = self.explain_refusal(node) else { continue };
+                let mate = mate.metadata.name.as_deref().unwrap_or_default();
+                diagnosis.report(
+                    format!("its colocation group ({mate}) is on node {node}, which {why}"),
+                    remedy,
+                );
+            }
+        }
+    }
+
+    /// Explains why the node of a group does not take the pod, with the remedy. `None`: it does.
+    fn explain_refusal(&self, node: &str) -> Option<(String, String)> {
+        let Some(candidate) = self.context.cluster.candidate(node) else {
+            return Some(("does not exist".to_owned(), GONE.to_owned()));
+        };
+        let question = Question::new(candidate, &self.needs);
+        let obstacle = first_obstacle(&question, self.checks())?;
+        let (why, _, open) = explain(self.context, node, &obstacle);
+        let remedy = match self.bound_to {
+            _ if !obstacle.is_chosen_by_pod() => open,
+            Some(what) => {
+                format!("ask for one {what} in all pods of the group, and create them again")
+            }
+            None => "ask for nodes for all pods of the group alike".to_owned(),
+        };
+        Some((why, remedy))
+    }
+
+    /// Reports the pods that keep the pod out of every eligible node, and the nodes that are only closed.
+    fn report_exlocation(
+        &self,
+        diagnosis: &mut Diagnosis,
+        Nodes { eligible, closed }: Nodes<'c>,
+    ) -> Nodes<'c> {
+        let from = required_anti_terms(affinity(self.pod));
+        let mut taken: BTreeMap<&str, String> = BTreeMap::new();
+        for other in self.context.cluster.others(&self.name.namespace, self.pod) {
+            let Some(node) = node_name(other) else { continue };
+            let others = required_anti_terms(affinity(other));
+            if from.iter().any(|term| is_about(term, other))
+                || others.iter().any(|term| is_about(term, self.pod))
+            {
+                taken.insert(node, other.metadata.name.clone().unwrap_or_default());
+            }
+        }
+        // The pods that it must be with may be beside one that it must not be with.
+        let near = self.nodes_of_mates();
+        let near = near.iter().flatten().filter(|node| eligible.contains(node));
+        let beside: Vec<Option<String>> =
+            near.map(|node| taken.get(node).map(|pod| format!("{pod} on {node}"))).collect();
+        if !beside.is_empty() && beside.iter().all(Option::is_some) {
+            let rows: Vec<String> = beside.into_iter().flatten().collect();
+            diagnosis.report(
+                format!("it must be with the pods of its group, and not with {}", some(&rows)),
+                "remove one of the two constraints from these pods, and create them again",
+            );
+        } else if !eligible.is_empty() && eligible.iter().all(|node| taken.contains_key(node)) {
+            let rows: Vec<String> =
+                eligible.iter().map(|node| format!("{} on {node}", taken[node])).collect();
+            diagnosis.report(
+                format!("every eligible node has a pod that it must not be with: {}", some(&rows)),
+                match self.bound_to {
+                    Some(what) => format!(
+                        "ask for another {what}, or remove the constraint that keeps these pods apart"
+                    ),
+                    None => "add a node, or delete one of those pods".to_owned(),
+                },
+            );
+            closed.report_ways_out(diagnosis, |node| !taken.contains_key(node));
+            return Nodes { eligible, closed: Closed::default() };
+        }
+        Nodes { eligible, closed }
+    }
+
+    /// Reports on a pod without an obstacle that stowplan sees: what its constraints leave, which may lack
+    /// what only the scheduler looks at.
+    fn report_rest(&self, diagnosis: &mut Diagnosis, Nodes { eligible, closed }: Nodes<'_>) {
+        let scheduler = scheduler_name(self.pod);
+        if diagnosis.scheduler.is_none() {
+            let remedy = format!("wait, or see that {scheduler} runs");
+            return diagnosis.report("no scheduler has looked at it yet", remedy);
+        }
+        let near = self.nodes_of_mates();
+        let is_near = |node: &&str| near.as_ref().is_none_or(|near| near.contains(node));
+        let left: Vec<&str> = eligible.into_iter().filter(is_near).collect();
+        if let Some((what, remedy)) = self.lack_of_room(&left) {
+            diagnosis.report(what, remedy);
+            return closed.report_ways_out(diagnosis, |node| {
+                is_near(&node) && self.lack_of_room(&[node]).is_none()
+            });
+        }
+        let is_placed = annotation(&self.pod.metadata, record::KEY).is_some();
+        let nodes = nodes(&left);
+        if is_placed && !left.is_empty() && left.len() < self.context.cluster.candidates().count() {
+            diagnosis.report(
+                format!("its constraints leave only {nodes}, which {scheduler} does not take: {NOT_SEEN}"),
+                "free there what the scheduler names, or relax what was decided",
+            );
+        } else {
+            diagnosis.report(
+                format!("nothing that stowplan looks at keeps it from {nodes}: {NOT_SEEN}"),
+                "free on a node what the scheduler names, or add a node",
+            );
+        }
+    }
+
+    /// Returns what the nodes lack, with the remedy, if none of them has room for the pod.
+    fn lack_of_room(&self, nodes: &[&str]) -> Option<(String, String)> {
+        let mut is_too_small = true;
+        let mut lacks = Vec::new();
+        for node in nodes {
+            let question = Question::new(self.context.cluster.candidate(node)?, &self.needs);
+            let found = first_obstacle(&question, fit::ROOM)?;
+            is_too_small &= found.is_too_small();
+            lacks.push(format!("node {node} {found}"));
+        }
+        let remedy = match (&*lacks, is_too_small, self.bound_to) {
+            ([], ..) => return None,
+            (_, true, Some(what)) => {
+                format!("let the pod request less, or ask for another {what}")
+            }
+            (_, true, None) => "let the pod request less, or add a larger node".to_owned(),
+            ([_], ..) => "free room on it, add a node, or let the pod request less".to_owned(),
+            _ => "free or add a node, or let the pod request less".to_owned(),
+        };
+        Some((some(&lacks), remedy))
+    }
+}
+
+/// Returns true if a term of pod (anti-)affinity is about one node.
+fn is_on_node(term: &PodAffinityTerm) -> bool {
+    term.topology_key == HOSTNAME
 }
 
 /// Returns true if a term of pod (anti-)affinity on one node is about `other`, a pod of the same namespace.
 fn is_about(term: &PodAffinityTerm, other: &Pod) -> bool {
     let Some(selector) = &term.label_selector else { return false };
     let Ok(selector) = Selector::try_from(selector.clone()) else { return false };
-    term.topology_key == HOSTNAME
-        && selector.matches(other.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
+    is_on_node(term) && selector.matches(other.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
 }
