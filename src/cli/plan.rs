@@ -5,8 +5,10 @@
 //! [`decide`](stowplan_core::admission::decide) as in the webhook.
 
 mod definition;
+mod entry;
 mod patch;
 mod planner;
+mod prepare;
 pub(super) mod settle;
 
 use std::path::PathBuf;
@@ -21,6 +23,7 @@ use super::live::{self, Access, Live, parse_namespace};
 use super::page::Painter;
 use super::report::{self, Planned};
 use super::{block_on, print_notice, yaml};
+use entry::{Entry, Statuses};
 use patch::apply_patches;
 use planner::Planner;
 use settle::Stage;
@@ -130,7 +133,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut problems = Problems::default();
     let mut names = Generator::default();
     let documents = input::read_documents(&arguments.filename, &mut problems);
-    let mut entries = planner::read(&documents, &mut names, &mut problems);
+    let mut entries = entry::read(&documents, &mut names, &mut problems);
     problems.into_result()?;
     ensure!(
         !documents.is_empty(),
@@ -138,9 +141,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         input::format_paths(&arguments.filename)
     );
 
-    let settles = entries.iter().any(planner::Entry::is_settled);
+    let settles = entries.iter().any(Entry::is_settled);
     let mut stage = settles.then(Stage::default);
-    let mut statuses = planner::Statuses::new(&entries);
+    let mut statuses = Statuses::new(&entries);
     let mut keep = |document| {
         statuses.keep(&document);
         if let Some(stage) = &mut stage {
@@ -150,7 +153,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let given = arguments.namespace.as_deref();
     let wanted = live::Wanted {
         policy,
-        explanation: entries.iter().any(planner::Entry::is_explained),
+        explanation: entries.iter().any(Entry::is_explained),
         pods: settles,
         keep: &mut keep,
     };
@@ -167,16 +170,14 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         statuses,
         problems: Problems::default(),
         creators: Vec::new(),
+        others: 0,
     };
     planner.add_to_view(&mut entries, &mut view, stage);
-    let mut others = 0;
-    let mut planned = Vec::with_capacity(entries.len());
-    for entry in &mut entries {
-        planned.extend(planner.decide(entry, &mut view, &mut others));
-    }
+    let decided = entries.iter_mut().flat_map(|entry| planner.decide(entry, &mut view));
+    let planned: Vec<_> = decided.collect();
     let wholes = find_wholes(&view, planner.policy, planner.now, &planner.creators);
     planner.problems.into_result()?;
-    print_planned(arguments.output, &documents, planned, &wholes, others)
+    print_planned(arguments.output, &documents, planned, &wholes, planner.others)
 }
 
 /// Reads the cluster, or the files in its place.
@@ -225,16 +226,16 @@ fn print_planned(
     }
     let output = match format {
         Format::Text => {
-            let text = report::format_text(&planned, wholes, others, Painter::of_stdout());
+            let text = report::text::format(&planned, wholes, others, Painter::of_stdout());
             name_assumed(text, super::escape_for_terminal)
         }
         Format::Json => {
-            let list = serde_json::to_string_pretty(&report::build_list(&planned, wholes))?;
+            let list = serde_json::to_string_pretty(&report::list::build_list(&planned, wholes))?;
             format!("{}\n", name_assumed(list, str::to_owned))
         }
         Format::Yaml => yaml::write(&apply_patches(documents, &planned)?)?,
         Format::Patch => {
-            format!("{}\n", serde_json::to_string_pretty(&report::build_patches(&planned))?)
+            format!("{}\n", serde_json::to_string_pretty(&report::list::build_patches(&planned))?)
         }
     };
     super::print(&output)?;

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Location, Problems};
+use stowplan_core::view::resource::Resource;
 
 /// The beginning of an expression in a Helm template, and the problem of such a file.
 pub(super) const TEMPLATE: &str = "{{";
@@ -30,6 +31,11 @@ impl Item<'_> {
     /// Returns the API group; empty: the core group.
     pub(crate) fn group(&self) -> &str {
         self.version.rsplit_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// Returns true if the object is of this kind, in any version.
+    pub(crate) fn is_of(&self, resource: &Resource) -> bool {
+        resource.kind == self.kind && resource.group == self.group()
     }
 
     /// Returns the object with its `apiVersion` and `kind`, which an item of a list may lack.
