@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -29,17 +29,13 @@ use super::live::{Access, parse_namespace};
 use super::page::Painter;
 use super::progress::Progress;
 use super::{block_on, input, parse_duration, print_notice};
+pub(super) use namespace::diagnose_everything;
+pub(super) use pod::CHECKS_OF_WAITING as POD_CHECKS;
 use stowplan_core::systems::DIAGNOSTICS;
-use stowplan_core::systems::check::{CheckedKind, Cluster, Context, Diagnosis, PodChecks};
+use stowplan_core::systems::check::{CheckedKind, Cluster, Context, Diagnosis};
 use stowplan_core::systems::policy::Policy;
 use stowplan_core::view::Name;
 use workload::{WORKLOADS, Workload};
-
-/// The exit code if there is an obstacle.
-const OBSTACLE: u8 = 1;
-
-/// The names of pods on the command line.
-const POD_NAMES: &[&str] = &["pod", "pods", "po"];
 
 /// The arguments of `stowplan check`.
 #[derive(Args, Debug)]
@@ -158,29 +154,22 @@ struct Asked {
 /// A kind of objects on the command line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    Pod,
-    Node,
-    /// A kind that a system diagnoses.
-    OfSystem(&'static CheckedKind),
+    /// Pods, nodes, or a kind that a system diagnoses.
+    Checked(&'static CheckedKind),
     Workload(&'static Workload),
 }
 
 impl Kind {
     /// All kinds, in the order of precedence.
     fn all() -> impl Iterator<Item = Self> {
+        let checked = [&pod::KIND].into_iter().chain(checked_kinds()).map(Self::Checked);
         let workloads = WORKLOADS.iter().map(Self::Workload);
-        [Self::Pod]
-            .into_iter()
-            .chain(checked_kinds().map(Self::OfSystem))
-            .chain(workloads)
-            .chain([Self::Node])
+        checked.chain(workloads).chain([Self::Checked(&node::KIND)])
     }
 
     fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Pod => POD_NAMES,
-            Self::Node => node::NAMES,
-            Self::OfSystem(kind) => kind.names,
+            Self::Checked(kind) => kind.names,
             Self::Workload(workload) => workload.names,
         }
     }
@@ -188,9 +177,7 @@ impl Kind {
     /// Returns the word for what is missing if the object does not exist.
     fn missing(self) -> &'static str {
         match self {
-            Self::Pod => "pod",
-            Self::Node => "node",
-            Self::OfSystem(kind) => kind.missing,
+            Self::Checked(kind) => kind.missing,
             Self::Workload(workload) => workload.kind(),
         }
     }
@@ -231,10 +218,8 @@ fn format_kinds() -> String {
             names.push(name);
         }
     }
-    match names.split_last() {
-        Some((last, first)) if !first.is_empty() => format!("{} and {last}", first.join(", ")),
-        _ => names.concat(),
-    }
+    let last = names.pop().unwrap_or_default();
+    format!("{} and {last}", names.join(", "))
 }
 
 /// A cluster with what can be diagnosed.
@@ -255,13 +240,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if !(is_about_objects || arguments.all_namespaces || has_files) {
         let problem = "--policy is for the check of objects: name one, or give -n or -A";
         ensure!(arguments.policy.is_none(), problem);
-        return installation::run(&installation::Options {
-            access: &arguments.access,
-            installed_in: arguments.installed_in.as_deref(),
-            try_in: arguments.try_in.as_deref(),
-            wait: arguments.wait.unwrap_or_default(),
-            output: arguments.output,
-        });
+        return installation::run(arguments);
     }
     let Read { cluster, policy, workloads, namespace, .. } = read(&Sources {
         files: &arguments.cluster,
@@ -289,7 +268,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&diagnosis)?),
     };
     super::print(&output)?;
-    Ok(if diagnosis.has_obstacle() { ExitCode::from(OBSTACLE) } else { ExitCode::SUCCESS })
+    Ok(if diagnosis.has_obstacle() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// The namespaces whose objects are asked for.
@@ -339,24 +318,6 @@ pub(super) fn read(sources: &Sources<'_>) -> anyhow::Result<Read> {
     block_on(live::read(sources, policy))?
 }
 
-/// The diagnosis of pods that wait, for other commands.
-pub(super) const POD_CHECKS: PodChecks = pod::CHECKS_OF_WAITING;
-
-/// Diagnoses everything in a namespace, or in all of them.
-///
-/// # Errors
-/// The namespace does not exist.
-pub(super) fn diagnose_everything(
-    context: &Context<'_>,
-    workloads: &[Value],
-    namespace: Option<&str>,
-) -> anyhow::Result<Diagnosis> {
-    match namespace {
-        Some(namespace) => namespace::diagnose(context, workloads, namespace),
-        None => Ok(namespace::diagnose_all(context, workloads)),
-    }
-}
-
 /// Diagnoses the object that is asked for. If several kinds have the name and the object, the others
 /// are named.
 fn diagnose(
@@ -367,12 +328,7 @@ fn diagnose(
 ) -> anyhow::Result<Diagnosis> {
     let key = Name::new(namespace, &asked.name);
     let find = |kind: &Kind| match kind {
-        Kind::Pod => {
-            let pod = context.cluster.pod(namespace, &asked.name);
-            pod.map(|pod| pod::diagnose(context, &key, pod))
-        }
-        Kind::Node => node::diagnose(context, &asked.name),
-        Kind::OfSystem(kind) => (kind.check)(context, &key),
+        Kind::Checked(kind) => (kind.check)(context, &key),
         Kind::Workload(workload) => workload.diagnose(context, workloads, &key),
     };
     let mut found = asked.kinds.iter().filter_map(|kind| Some((kind, find(kind)?)));
@@ -389,18 +345,13 @@ fn diagnose(
     }
     let missing: Vec<&str> = asked.kinds.iter().map(|kind| kind.missing()).collect();
     let missing = missing.join(" and no ");
-    if matches!(asked.kinds.as_slice(), [Kind::Node]) {
+    if missing == node::KIND.missing {
         match context.cluster.has_no_nodes() {
             true => bail!("no node is known, so {} cannot be checked", asked.name),
             false => bail!("the cluster has no node {}", asked.name),
         }
     }
-    None.with_context(|| {
-        format!(
-            "namespace {namespace} has no {missing} {} (-n names another namespace)",
-            asked.name
-        )
-    })
+    bail!("namespace {namespace} has no {missing} {} (-n names another namespace)", asked.name)
 }
 
 #[cfg(test)]

@@ -22,17 +22,13 @@ use kube::Client;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use super::Format;
-use crate::cli::live::Access;
+use super::{Arguments, Format};
 use crate::cli::page::Painter;
 use crate::cli::progress::Progress;
 use crate::cli::{block_on, print, print_notice};
 use facts::Facts;
 use stowplan_core::systems::check::installation::{Installed, Item, State};
 use stowplan_core::systems::{DIAGNOSTICS, Diagnostics};
-
-/// The exit code if there is a problem.
-const PROBLEM: u8 = 1;
 
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -52,43 +48,33 @@ impl Report {
     }
 }
 
-/// The arguments of the check.
-#[derive(Debug)]
-pub(super) struct Options<'o> {
-    pub(super) access: &'o Access,
-    pub(super) installed_in: Option<&'o str>,
-    pub(super) try_in: Option<&'o str>,
-    /// The most time to wait until there is no problem.
-    pub(super) wait: Duration,
-    pub(super) output: Format,
-}
-
 /// Checks the installation, prints the report, and returns the exit code.
 ///
 /// # Errors
 /// There is no usable cluster, or it is not known where to look.
-pub(super) fn run(options: &Options<'_>) -> anyhow::Result<ExitCode> {
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     // While it waits it says itself what it waits for.
-    let progress = options.wait.is_zero().then(|| Progress::begin("checking the installation"));
+    let time = arguments.wait.unwrap_or_default();
+    let progress = time.is_zero().then(|| Progress::begin("checking the installation"));
     let report = block_on(async {
-        let client = options.access.connect().await?.client;
-        wait(&client, options).await
+        let client = arguments.access.connect().await?.client;
+        wait(&client, arguments, time).await
     })??;
     drop(progress);
-    let output = match options.output {
+    let output = match arguments.output {
         Format::Text => text::format(&report, Painter::of_stdout()),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
     };
     print(&output)?;
-    Ok(if report.has_problem() { ExitCode::from(PROBLEM) } else { ExitCode::SUCCESS })
+    Ok(if report.has_problem() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Looks until there is no problem, or until the time is over.
-async fn wait(client: &Client, options: &Options<'_>) -> anyhow::Result<Report> {
-    let end = Instant::now() + options.wait;
+async fn wait(client: &Client, arguments: &Arguments, time: Duration) -> anyhow::Result<Report> {
+    let end = Instant::now() + time;
     let mut last = String::new();
     loop {
-        let report = read::read(client, options).await.map(|facts| diagnose(&facts));
+        let report = read::read(client, arguments).await.map(|facts| diagnose(&facts));
         let is_over = Instant::now() + PAUSE >= end;
         let problem = match report {
             Ok(report) if is_over || !report.has_problem() => return Ok(report),

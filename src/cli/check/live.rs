@@ -41,7 +41,7 @@ pub(super) async fn read(sources: &Sources<'_>, policy: Option<Policy>) -> anyho
     }
     // The free capacity of nodes depends on the pods of other namespaces.
     let of_all =
-        |kind: &Kind| !matches!(kind, Kind::OfSystem(CheckedKind { needs_all_pods: false, .. }));
+        |kind: &Kind| !matches!(kind, Kind::Checked(CheckedKind { needs_all_pods: false, .. }));
     let with_all_pods = asks(&of_all) || (systems::EXPLANATION.needs_all_pods)(&cluster.view);
     let without = match with_all_pods && !all {
         true => "the capacity that pods leave on nodes is not known",

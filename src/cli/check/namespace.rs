@@ -24,15 +24,16 @@ const DEFAULT: &str = "default";
 /// The kind of the diagnosis of all namespaces.
 pub(super) const ALL: &str = "Cluster";
 
-/// Everything in a namespace, the objects with an obstacle first.
+/// Diagnoses everything in a namespace, or in all of them: the objects with an obstacle first.
 ///
 /// # Errors
 /// The namespace does not exist.
-pub(super) fn diagnose(
+pub(in crate::cli) fn diagnose_everything(
     context: &Context<'_>,
     documents: &[Value],
-    namespace: &str,
+    namespace: Option<&str>,
 ) -> anyhow::Result<Diagnosis> {
+    let Some(namespace) = namespace else { return Ok(diagnose_all(context, documents)) };
     let found = find_objects(context).remove(namespace).unwrap_or_default();
     let diagnosis = diagnose_one(context, documents, namespace, found);
     let Cluster { view, .. } = context.cluster;
@@ -119,7 +120,7 @@ fn is_part_of_own(pod: &Pod, namespace: &str, parts: &[Diagnosis]) -> bool {
 }
 
 /// All namespaces that have a pod or another object that is diagnosed.
-pub(super) fn diagnose_all(context: &Context<'_>, documents: &[Value]) -> Diagnosis {
+fn diagnose_all(context: &Context<'_>, documents: &[Value]) -> Diagnosis {
     let pods = context.cluster.pods.iter().filter_map(|pod| pod.metadata.namespace.clone());
     let of_documents = documents.iter().map(namespace_of);
     let mut found = find_objects(context);

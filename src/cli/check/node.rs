@@ -1,18 +1,26 @@
 //! Diagnoses why a node takes no pods of stowplan, and what stowplan has decided about it.
 
+use std::collections::BTreeSet;
+
 use stowplan_core::kubernetes::{is_finished, node_name};
 use stowplan_core::systems::DIAGNOSTICS;
 use stowplan_core::systems::check::words::{counted, node_remedy};
-use stowplan_core::systems::check::{Context, Diagnosis};
+use stowplan_core::systems::check::{CheckedKind, Context, Diagnosis};
 use stowplan_core::systems::fit::{self, PodNeeds, Question};
 use stowplan_core::view::Name;
 
-/// The names of nodes on the command line.
-pub(super) const NAMES: &[&str] = &["node", "nodes", "no"];
+/// Nodes, which have no diagnosis unless they are asked for.
+pub(super) static KIND: CheckedKind = CheckedKind {
+    names: &["node", "nodes", "no"],
+    missing: "node",
+    needs_all_pods: true,
+    check: diagnose,
+    find_all: |_| BTreeSet::new(),
+};
 
 /// Diagnoses why a node takes no pods. `None`: there is no such node.
-pub(super) fn diagnose(context: &Context<'_>, name: &str) -> Option<Diagnosis> {
-    let cluster = context.cluster;
+fn diagnose(context: &Context<'_>, Name { name, .. }: &Name) -> Option<Diagnosis> {
+    let (cluster, name) = (context.cluster, &**name);
     let candidate = cluster.candidate(name)?;
     let mut diagnosis = Diagnosis::new("Node", &Name::cluster_wide(name));
     let on_node = cluster.pods.iter().filter(|pod| node_name(pod) == Some(name));

@@ -16,18 +16,30 @@ use stowplan_core::placement::record;
 use stowplan_core::systems::check::closed::{Closed, explain};
 use stowplan_core::systems::check::cluster::first_obstacle;
 use stowplan_core::systems::check::words::{counted, nodes, of_pod, some};
-use stowplan_core::systems::check::{Context, Diagnosis, PodChecks, PodReport, gates};
+use stowplan_core::systems::check::{CheckedKind, Context, Diagnosis, PodChecks, PodReport, gates};
 use stowplan_core::systems::exclusion::{Exclusion, IGNORE};
 use stowplan_core::systems::fit::{self, Check, Obstacle, PodNeeds, Question};
 use stowplan_core::systems::vocabulary::{Meaning, meaning};
 use stowplan_core::systems::{DIAGNOSTICS, SYSTEMS};
 use stowplan_core::view::{Name, Owner};
 
+/// Pods, which have a diagnosis of their own if no other one covers them.
+pub(super) static KIND: CheckedKind = CheckedKind {
+    names: &["pod", "pods", "po"],
+    missing: "pod",
+    needs_all_pods: true,
+    check: |context, name| {
+        let pod = context.cluster.pod(&name.namespace, &name.name)?;
+        Some(diagnose(context, name, pod))
+    },
+    find_all: |_| BTreeSet::new(),
+};
+
 /// The diagnosis of pods, for the systems.
 pub(super) const CHECKS: PodChecks = PodChecks { diagnose, report_missing_changes };
 
 /// The diagnosis of pods that wait: one with a node does not, whatever the webhook would change in it now.
-pub(super) const CHECKS_OF_WAITING: PodChecks =
+pub(in crate::cli) const CHECKS_OF_WAITING: PodChecks =
     PodChecks { diagnose: diagnose_waiting, report_missing_changes };
 
 fn diagnose_waiting(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnosis {
@@ -35,7 +47,7 @@ fn diagnose_waiting(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnosis 
 }
 
 /// Diagnoses why a pod is where it is, or waits.
-pub(super) fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnosis {
+fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnosis {
     diagnose_as(context, name, pod, true)
 }
 

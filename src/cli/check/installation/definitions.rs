@@ -3,7 +3,7 @@
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::facts::{Facts, Known as _};
+use super::facts::{Facts, known};
 use stowplan_core::systems::check::installation::{Findings, Item};
 use stowplan_core::systems::{self, CustomResourceDefinition};
 
@@ -16,7 +16,7 @@ const SHOWN: usize = 3;
 pub(super) fn check(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("definitions");
     let what = "the definitions of stowplan's kinds are not known";
-    let Some(installed) = findings.known(what, &facts.definitions) else {
+    let Some(installed) = known(&mut findings, what, &facts.definitions) else {
         return findings.or_ok("");
     };
     let mut names = Vec::new();

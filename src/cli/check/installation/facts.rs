@@ -78,17 +78,14 @@ pub(super) type Read<T> = Result<T, Unread>;
 /// The name of an account, and each right that it needs, with whether it has it.
 pub(super) type AccountRights = (String, Vec<(Right, bool)>);
 
-/// Notes what is not known.
-pub(super) trait Known {
-    /// Returns what was read, or notes that `what` is the consequence.
-    fn known<'r, T>(&mut self, what: &str, read: &'r Read<T>) -> Option<&'r T>;
-}
-
-impl Known for Findings {
-    fn known<'r, T>(&mut self, what: &str, read: &'r Read<T>) -> Option<&'r T> {
-        let note = |unread: &Unread| self.unknown(format!("{what}: {unread}"), unread.remedy());
-        read.as_ref().map_err(note).ok()
-    }
+/// Returns what was read, or notes that `what` is the consequence.
+pub(super) fn known<'r, T>(
+    findings: &mut Findings,
+    what: &str,
+    read: &'r Read<T>,
+) -> Option<&'r T> {
+    let note = |unread: &Unread| findings.unknown(format!("{what}: {unread}"), unread.remedy());
+    read.as_ref().map_err(note).ok()
 }
 
 /// A container of stowplan, by the subcommand that it runs.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 
-use super::facts::{Facts, Known as _, Role, Unread};
+use super::facts::{Facts, Role, Unread, known};
 use crate::cli::policy_source::{KEY, find_text};
 use crate::server::admin::status::PolicyStatus;
 use stowplan_core::names::fingerprint;
@@ -48,7 +48,7 @@ pub(super) fn check_policy(facts: &Facts) -> Vec<Item> {
             (format!("ConfigMap {name} is invalid: {problem}"), runbook)
         })
     };
-    let read = findings.known("the policy is not known", &facts.policy).map(digest);
+    let read = known(&mut findings, "the policy is not known", &facts.policy).map(digest);
     let wanted = read
         .and_then(|read| read.map_err(|(problem, remedy)| findings.problem(problem, remedy)).ok());
     let (mut silent, mut why) = (0, None);
@@ -138,7 +138,7 @@ pub(super) fn check_versions(facts: &Facts) -> Vec<Item> {
         );
     } else if distinct.is_empty() {
         let what = "the installed version is not known";
-        if findings.known(what, &facts.deployments).is_some() {
+        if known(&mut findings, what, &facts.deployments).is_some() {
             findings.unknown(format!("{what}: no Deployment"), Unread::Nowhere.remedy());
         }
     }
@@ -149,7 +149,7 @@ pub(super) fn check_versions(facts: &Facts) -> Vec<Item> {
 pub(super) fn check_controller(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("controller");
     let remedy = "see the runbook docs/operations.md#no-controller-leads";
-    let read = findings.known("whether a controller leads is not known", &facts.lease);
+    let read = known(&mut findings, "whether a controller leads is not known", &facts.lease);
     let Some((state, lease)) = read else { return findings.or_ok("") };
     let is_installed = facts.deployments.is_ok().then(|| {
         let mut roles = facts.containers().map(|(role, _, _)| role);

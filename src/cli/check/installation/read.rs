@@ -18,11 +18,11 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
-use super::Options;
 use super::facts::{AccountRights, Configuration, Facts, Read, Replica, Role, Unread};
 use super::processes::find_policy;
 use super::rights::{self, Right};
 use super::trial::Trial;
+use crate::cli::check::Arguments;
 use crate::cli::live::policy::{ANNOTATION, WEBHOOKS};
 use crate::cli::requests::{self, FORBIDDEN, has_code, lacks_right, list_pages};
 use crate::cluster::{Presence, time_of_cluster};
@@ -57,20 +57,21 @@ const SECRET_VOLUME: &str = "tls";
 ///
 /// # Errors
 /// The API server cannot be reached, or it is not known where to look.
-pub(super) async fn read(client: &Client, options: &Options<'_>) -> anyhow::Result<Facts> {
+pub(super) async fn read(client: &Client, arguments: &Arguments) -> anyhow::Result<Facts> {
     let reader = Reader { client, missing: RefCell::default() };
+    let installed_in = arguments.installed_in.as_deref();
     let mutating = reader.read_configurations("mutatingwebhookconfigurations").await;
     if let Err(Unread::Failed(problem)) = &mutating {
         bail!("the API server cannot be reached: {problem}");
     }
     let validating = reader.read_configurations("validatingwebhookconfigurations").await;
     let own = mutating.iter().chain(&validating).flatten().flat_map(|of| &of.webhooks);
-    let mut called = own.filter_map(|of| of.client_config.service.as_ref()).filter(|service| {
-        options.installed_in.is_none_or(|namespace| namespace == service.namespace)
-    });
+    let mut called = own
+        .filter_map(|of| of.client_config.service.as_ref())
+        .filter(|service| installed_in.is_none_or(|namespace| namespace == service.namespace));
     let called = called.next().map(|of| (of.namespace.clone(), of.name.clone()));
     let called = called.as_ref().map(|(namespace, name)| (&**namespace, &**name));
-    let namespace = options.installed_in.or_else(|| called.map(|(namespace, _)| namespace));
+    let namespace = installed_in.or_else(|| called.map(|(namespace, _)| namespace));
     if namespace.is_none() && mutating.is_err() && validating.is_err() {
         bail!(
             "where stowplan is installed is not known, because webhook configurations may not be \
@@ -127,7 +128,7 @@ pub(super) async fn read(client: &Client, options: &Options<'_>) -> anyhow::Resu
     }
     facts.rights = reader.read_rights(&facts).await;
     facts.missing = reader.missing.take();
-    if let Some(namespace) = options.try_in {
+    if let Some(namespace) = &arguments.try_in {
         facts.trial = Some(reader.try_pod(namespace, &find_policy(&facts)).await);
     }
     Ok(facts)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum as _;
 
-use super::facts::{Facts, Known as _, Role, Unread};
+use super::facts::{Facts, Role, Unread, known};
 use stowplan_core::systems::check::installation::{Findings, Item};
 
 /// The rights of the webhook: resources, verbs, and the name if only one object is meant. A group stands
@@ -130,7 +130,7 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
     let mut accounts = Vec::new();
     for (role, read) in &facts.rights {
         let what = format!("the rights of the {role}'s account are not known");
-        let Some((account, answers)) = findings.known(&what, read) else { continue };
+        let Some((account, answers)) = known(&mut findings, &what, read) else { continue };
         accounts.push(format!("{account} ({} rights)", answers.len()));
         let missing = answers.iter().filter(|(_, is_allowed)| !is_allowed).map(|(right, _)| right);
         let is_reading = |right: &&Right| ["get", "list", "watch"].contains(&&*right.verb);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, ServiceReference};
 use serde_json::{Map, Value, json};
 
-use super::facts::{Facts, Known as _, Role};
+use super::facts::{Facts, Role, known};
 use stowplan_core::systems::check::installation::{AskedFor, Findings, Item};
 use stowplan_core::systems::check::words::{counted, some};
 use stowplan_core::systems::policy::Policy;
@@ -35,11 +35,10 @@ const PODS: Expected = Expected {
 };
 const CLAIMS: Expected = Expected {
     name: "claims.stowplan.dev",
-    path: "/mutate",
     rule: [&["CREATE"], &[""], &["v1"], &["persistentvolumeclaims"]],
     conditions: &["of-a-run-or-a-group"],
-    asked_by: None,
     without: "claims of groups may bind too early",
+    ..PODS
 };
 const OBJECTS: Expected = Expected {
     name: "objects.stowplan.dev",
@@ -67,8 +66,8 @@ pub(super) fn subject(configuration: &str, webhook: &MutatingWebhook) -> String 
 /// Diagnoses the webhook configurations.
 pub(super) fn check(facts: &Facts, policy: &Policy) -> Vec<Item> {
     let mut findings = Findings::new("webhook-configurations");
-    findings.known("MutatingWebhookConfigurations are not known", &facts.mutating);
-    findings.known("ValidatingWebhookConfigurations are not known", &facts.validating);
+    known(&mut findings, "MutatingWebhookConfigurations are not known", &facts.mutating);
+    known(&mut findings, "ValidatingWebhookConfigurations are not known", &facts.validating);
     let enabled = DIAGNOSTICS.iter().filter(|of| (of.system.enabled)(policy));
     let asked_for = enabled.filter_map(|of| of.installation.webhook);
     let asked_for = asked_for.map(|of| (Expected::asked_for(of), facts.mutating.is_ok()));
@@ -270,7 +269,7 @@ fn check_port(
     name: &str,
     findings: &mut Findings,
 ) {
-    let Some(service) = findings.known("the Service is not known", &facts.service) else { return };
+    let Some(service) = known(findings, "the Service is not known", &facts.service) else { return };
     let Some(service) = service else {
         return findings.problem(
             format!("there is no Service {name}: the API server cannot call the webhook"),
@@ -295,7 +294,7 @@ fn check_port(
 
 /// Diagnoses the endpoints of the Service, and returns how many replicas are ready.
 fn check_ready(facts: &Facts, name: &str, findings: &mut Findings) -> usize {
-    let slices = findings.known("the endpoints of the Service are not known", &facts.slices);
+    let slices = known(findings, "the endpoints of the Service are not known", &facts.slices);
     let Some(slices) = slices else { return 0 };
     let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
     let endpoints =
