@@ -140,22 +140,13 @@ async fn control(
     metrics: Arc<Metrics>,
     log_filter: Filter,
 ) -> anyhow::Result<ExitCode> {
-    let Arguments {
-        namespace,
-        policy,
-        admin_listen,
-        identity,
-        image,
-        max_watch_age,
-        writes_per_second,
-        certificates,
-        ..
-    } = arguments;
-    let identity = identity.map_or_else(process::read_host_name, Ok)?;
-    let certificates = certificates.settings(&own_pod(&namespace, &identity))?;
-    let policy_source = policy.into_source(&namespace);
+    let Arguments { namespace, writes_per_second, .. } = arguments;
+    let identity = arguments.identity.map_or_else(process::read_host_name, Ok)?;
+    let regarding = own_pod(&namespace, &identity);
+    let certificates = arguments.certificates.settings(&regarding)?;
+    let policy_source = arguments.policy.into_source(&namespace);
     let first_policy = policy_source.read_first()?;
-    let mut keeper = Keeper::new(&namespace, &image, &metrics, log_filter);
+    let mut keeper = Keeper::new(&namespace, &arguments.image, &metrics, log_filter);
     let (policies, policy) = watch::channel(Arc::default());
 
     let mut config = Config::infer().await.context(process::NO_CLUSTER)?;
@@ -164,7 +155,7 @@ async fn control(
     config.default_retry = false;
     let writing = Client::try_from(config).context(process::NO_CLUSTER)?;
 
-    let admin_listener = server::bind(admin_listen).await?;
+    let admin_listener = server::bind(arguments.admin_listen).await?;
     let report = Arc::new(Report::default());
     let seeing = Arc::clone(&report);
     let see = move |change: PodChange<'_>| seeing.see(change);
@@ -174,13 +165,12 @@ async fn control(
         Arc::clone(&cluster),
         Arc::clone(&metrics),
         stop.requested.clone(),
-        max_watch_age,
+        arguments.max_watch_age,
     );
     let health = Arc::new(health.with_identity(Some(identity.clone())));
     let serving = Arc::clone(&health);
     let in_force = CancellationToken::new();
     let events = Events::start(writing.clone(), identity.clone(), Arc::clone(&metrics));
-    let regarding = own_pod(&namespace, &identity);
     let is_in_force = in_force.clone();
     let mut take = move |finding: Finding| {
         match keeper.judge(finding) {

@@ -33,9 +33,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut definitions =
         systems::definitions().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
     definitions.iter_mut().for_each(write_integers);
-    let documents = match arguments.output {
-        Format::Yaml => yaml::write(&definitions)?,
-    };
+    let Format::Yaml = arguments.output;
+    let documents = yaml::write(&definitions)?;
     super::print(&format!("# Written by `stowplan crds`; do not edit.\n{documents}"))?;
     Ok(ExitCode::SUCCESS)
 }

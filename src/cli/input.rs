@@ -75,30 +75,22 @@ pub(super) fn read_documents(paths: &[PathBuf], problems: &mut Problems) -> Vec<
     documents
 }
 
-/// Builds a View of the objects in `paths`. Kinds that the View does not keep are ignored.
+/// Builds a View of the objects in `paths`, and gives each object to `keep`. Kinds that the View does not
+/// keep are ignored. Objects without a name get one of `names`.
 ///
 /// # Errors
 /// [`Problems`]: all that cannot be read, or is not an object.
-pub(super) fn read_view(paths: &[PathBuf]) -> anyhow::Result<View> {
-    read_cluster(paths, &mut Generator::default(), &mut |_| {})
-}
-
-/// Reads a cluster as [`read_view`] does, and gives each object to `keep`. Objects without a name get one of `names`.
-///
-/// # Errors
-/// As for [`read_view`].
 pub(super) fn read_cluster(
     paths: &[PathBuf],
     names: &mut Generator,
     keep: &mut dyn FnMut(Value),
 ) -> anyhow::Result<View> {
     let mut view = View::default();
-    let count = read_objects(paths, names, |object| {
+    read_objects(paths, names, |object| {
         systems::object(object.clone())?.into_iter().for_each(|read| view.apply(read));
         keep(object);
         Ok(())
     })?;
-    ensure_objects(count, paths)?;
     Ok(view)
 }
 
@@ -107,8 +99,10 @@ pub(super) fn read_cluster(
 ///
 /// # Errors
 /// There are paths, and no object.
-pub(super) fn ensure_objects(count: usize, paths: &[PathBuf]) -> anyhow::Result<()> {
-    ensure!(count > 0 || paths.is_empty(), "no Kubernetes object in {}", format_paths(paths));
+pub(super) fn ensure_objects(documents: &[Document], paths: &[PathBuf]) -> anyhow::Result<()> {
+    let is_read = !documents.is_empty() || paths.is_empty();
+    let names = || paths.iter().map(|path| format_path(path)).collect::<Vec<_>>().join(", ");
+    ensure!(is_read, "no Kubernetes object in {}", names());
     Ok(())
 }
 
@@ -122,16 +116,16 @@ pub(super) fn ensure_other_stdin(policy: Option<&Path>, others: &[PathBuf]) -> a
     Ok(())
 }
 
-/// Gives each object in `paths` to `take`. Objects without a name get one of `names`. Returns the
-/// number of documents.
+/// Gives each object in `paths` to `take`. Objects without a name get one of `names`.
 ///
 /// # Errors
-/// [`Problems`]: all that cannot be read, is not an object, or is refused by `take`.
+/// [`Problems`]: all that cannot be read, is not an object, or is refused by `take`. Another error if there is no
+/// object.
 pub(super) fn read_objects(
     paths: &[PathBuf],
     names: &mut Generator,
     mut take: impl FnMut(Value) -> Result<(), String>,
-) -> Result<usize, Problems> {
+) -> anyhow::Result<()> {
     let mut problems = Problems::default();
     let documents = read_documents(paths, &mut problems);
     for document in &documents {
@@ -144,7 +138,7 @@ pub(super) fn read_objects(
         }
     }
     problems.into_result()?;
-    Ok(documents.len())
+    ensure_objects(&documents, paths)
 }
 
 /// Reads the policy in a file, if there is one.
@@ -160,12 +154,8 @@ pub(super) fn read_policy(path: Option<&Path>) -> anyhow::Result<Option<Policy>>
     }
 }
 
-/// Formats several paths for messages.
-pub(super) fn format_paths(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| format_path(path)).collect::<Vec<_>>().join(", ")
-}
-
-fn is_stdin(path: &Path) -> bool {
+/// Returns true if a path means standard input.
+pub(super) fn is_stdin(path: &Path) -> bool {
     path == Path::new(STDIN)
 }
 
@@ -229,14 +219,10 @@ fn parse_documents(file: &str, text: &str, documents: &mut Vec<Document>, proble
     if text.trim_start().starts_with('{') {
         match parse_json(text) {
             Ok(values) => {
-                let location =
-                    |index| Location { file: Rc::clone(&file), index: index + 1, line: None };
-                documents.extend(
-                    values
-                        .into_iter()
-                        .enumerate()
-                        .map(|(index, value)| Document { location: location(index), value }),
-                );
+                documents.extend((1..).zip(values).map(|(index, value)| {
+                    let location = Location { file: Rc::clone(&file), index, line: None };
+                    Document { location, value }
+                }));
                 return;
             }
             Err(error) if file.ends_with(".json") => {

@@ -2,7 +2,6 @@
 //! shown, what has a meaning has a colour. Equal parts are put together.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::io;
 
 use anstream::{AutoStream, ColorChoice};
@@ -105,12 +104,10 @@ pub(super) fn collapse<T>(items: impl IntoIterator<Item = (String, T)>) -> Vec<V
     let mut known: HashMap<String, usize> = HashMap::new();
     let mut collapsed: Vec<Vec<T>> = Vec::new();
     for (text, item) in items {
-        match known.entry(text) {
-            Entry::Occupied(first) => collapsed[*first.get()].push(item),
-            Entry::Vacant(first) => {
-                first.insert(collapsed.len());
-                collapsed.push(vec![item]);
-            }
+        let at = *known.entry(text).or_insert(collapsed.len());
+        match collapsed.get_mut(at) {
+            Some(equal) => equal.push(item),
+            None => collapsed.push(vec![item]),
         }
     }
     collapsed

@@ -31,9 +31,6 @@ use stowplan_core::admission::Decision;
 use stowplan_core::systems::find_wholes;
 use stowplan_core::systems::preview::{NO_CLUSTER, Whole};
 
-/// The exit code if something is refused.
-const REFUSED: u8 = 1;
-
 /// The exit code if nothing is refused, and the answer about something is not known.
 const UNKNOWN: u8 = 3;
 
@@ -119,7 +116,7 @@ enum Format {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let reads_stdin = |paths: &[PathBuf]| paths.iter().any(|path| path.as_os_str() == "-");
+    let reads_stdin = |paths: &[PathBuf]| paths.iter().any(|path| input::is_stdin(path));
     ensure!(
         !(reads_stdin(&arguments.filename) && reads_stdin(&arguments.cluster)),
         "both -f and --cluster are -, and standard input can be read once"
@@ -135,11 +132,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let documents = input::read_documents(&arguments.filename, &mut problems);
     let mut entries = entry::read(&documents, &mut names, &mut problems);
     problems.into_result()?;
-    ensure!(
-        !documents.is_empty(),
-        "no Kubernetes object in {}",
-        input::format_paths(&arguments.filename)
-    );
+    input::ensure_objects(&documents, &arguments.filename)?;
 
     let settles = entries.iter().any(Entry::is_settled);
     let mut stage = settles.then(Stage::default);
@@ -245,7 +238,7 @@ fn print_planned(
     };
     let is_refused = planned.iter().any(is_refused) || wholes.iter().any(|whole| whole.is_refused);
     Ok(match planned.iter().any(Planned::is_unknown) {
-        _ if is_refused => ExitCode::from(REFUSED),
+        _ if is_refused => ExitCode::FAILURE,
         true => ExitCode::from(UNKNOWN),
         false => ExitCode::SUCCESS,
     })

@@ -89,11 +89,9 @@ pub(super) struct Keeper {
     namespace: String,
     /// The image of placeholders if the policy names none.
     image: String,
-    /// The digest of the policy in force. `None`: there has been no valid one yet.
-    digest: Option<String>,
-    /// The reason why the last finding did not become the policy in force.
-    problem: Option<String>,
-    /// True if that was its content, and not a source that does not answer.
+    /// The policy in force, and the reason why the last finding did not become that.
+    state: PolicyStatus,
+    /// True if the reason was its content, and not a source that does not answer.
     is_rejected: bool,
     metrics: Arc<Metrics>,
     log_filter: Filter,
@@ -136,7 +134,7 @@ impl Source {
     /// ConfigMap on a task of the current runtime.
     ///
     /// # Errors
-    /// The thread cannot be started, or `client` is missing for a ConfigMap.
+    /// The thread cannot be started.
     pub(super) fn follow(
         self,
         client: Option<&Client>,
@@ -160,8 +158,7 @@ impl Source {
                 })?;
             }
             Self::ConfigMap { namespace, name } => {
-                let client =
-                    client.ok_or_else(|| io::Error::other("a ConfigMap needs a cluster"))?;
+                let client = client.expect("with a ConfigMap the cluster is not from files");
                 let mut maps = Box::pin(watch_named::<ConfigMap>(client, &namespace, &name));
                 tokio::spawn(async move {
                     let place = format!("{namespace}/{name}");
@@ -255,10 +252,14 @@ impl Keeper {
         metrics: &Arc<Metrics>,
         log_filter: Filter,
     ) -> Self {
-        let (namespace, image) = (namespace.to_owned(), image.to_owned());
-        let metrics = Arc::clone(metrics);
-        let (digest, problem, is_rejected) = (None, None, false);
-        Self { namespace, image, digest, problem, is_rejected, metrics, log_filter }
+        Self {
+            namespace: namespace.to_owned(),
+            image: image.to_owned(),
+            state: PolicyStatus::default(),
+            is_rejected: false,
+            metrics: Arc::clone(metrics),
+            log_filter,
+        }
     }
 
     /// Judges a finding. Each problem is logged once.
@@ -271,8 +272,8 @@ impl Keeper {
             Finding::Unusable(problem) => self.reject(problem),
             Finding::Unreachable(problem) => {
                 // What is known stays as it is.
-                if self.digest.is_none() && !self.is_rejected {
-                    self.problem = Some(problem);
+                if self.state.digest.is_none() && !self.is_rejected {
+                    self.state.problem = Some(problem);
                 }
                 PolicyChange::None
             }
@@ -280,19 +281,19 @@ impl Keeper {
     }
 
     fn accept(&mut self, mut policy: Policy, digest: String) -> PolicyChange {
-        self.problem = None;
+        self.state.problem = None;
         self.is_rejected = false;
         self.metrics.policy_rejected.set(0);
-        if self.digest.as_ref() == Some(&digest) {
+        if self.state.digest.as_ref() == Some(&digest) {
             return PolicyChange::None;
         }
-        if self.digest.is_some() {
+        if self.state.digest.is_some() {
             self.metrics.count_policy_reload(true);
         }
         info!(digest, "a policy is in force");
         self.log_filter.set(&policy.log);
         self.metrics.set_policy(&digest);
-        self.digest = Some(digest);
+        self.state.digest = Some(digest);
         // stowplan's own namespace is always excluded: its webhook must not prevent its pods from
         // starting.
         policy.excluded_namespaces.insert(self.namespace.clone());
@@ -305,22 +306,22 @@ impl Keeper {
 
     fn reject(&mut self, problem: String) -> PolicyChange {
         self.metrics.policy_rejected.set(1);
-        if self.is_rejected && self.problem.as_ref() == Some(&problem) {
+        if self.is_rejected && self.state.problem.as_ref() == Some(&problem) {
             return PolicyChange::None;
         }
         self.is_rejected = true;
         self.metrics.count_policy_reload(false);
-        match &self.digest {
+        match &self.state.digest {
             Some(digest) => error!(problem, digest, "the previous policy stays in force"),
             None => error!(problem, "no policy is in force: not ready"),
         }
-        self.problem = Some(problem.clone());
+        self.state.problem = Some(problem.clone());
         PolicyChange::Rejected(problem)
     }
 
     /// Returns the state that `/readyz` reports.
     pub(super) fn state(&self) -> PolicyStatus {
-        PolicyStatus { digest: self.digest.clone(), problem: self.problem.clone() }
+        self.state.clone()
     }
 }
 

@@ -35,9 +35,9 @@ impl Progress {
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
-            show(&step);
-            steps.iter().for_each(|step| show(&step));
-            clear();
+            show(&format!("{step} …"));
+            steps.iter().for_each(|step| show(&format!("{step} …")));
+            show("");
         });
         Self { running: running.ok().map(|running| (sender, running)) }
     }
@@ -61,12 +61,7 @@ impl Drop for Progress {
 }
 
 /// Replaces the line.
-fn show(step: &str) {
-    let _ = write!(io::stderr(), "\r\u{1b}[K{step} …");
-    let _ = io::stderr().flush();
-}
-
-fn clear() {
-    let _ = write!(io::stderr(), "\r\u{1b}[K");
+fn show(line: &str) {
+    let _ = write!(io::stderr(), "\r\u{1b}[K{line}");
     let _ = io::stderr().flush();
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 
-use super::input;
+use super::input::{self, Generator};
 use stowplan_core::admission::{Review, answer, decide, validate};
 
 /// The longest review that is read, in bytes: two objects of the largest size that the API server
@@ -37,7 +37,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let view = input::read_view(&arguments.cluster)?;
+    let view = input::read_cluster(&arguments.cluster, &mut Generator::default(), &mut |_| {})?;
     let policy = input::read_policy(arguments.policy.as_deref())?.unwrap_or_default();
     let mut bytes = Vec::new();
     io::stdin()

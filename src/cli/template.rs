@@ -11,6 +11,7 @@ use super::input::{Item, describe};
 use stowplan_core::placement::reason::Warning;
 use stowplan_core::systems::exclusion::IGNORE;
 use stowplan_core::systems::vocabulary::find_system;
+use stowplan_core::view::resource::STATEFUL_SET;
 
 /// Used for a uid that the API server has not assigned yet.
 const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
@@ -165,12 +166,11 @@ fn add_controller_fields(
         kind => (item.version.as_str(), kind, name.to_owned()),
     };
     let mut prefix = format!("{owner}-");
-    let spec = item.value.get("spec");
     match kind {
         "StatefulSet" if is_played => {
             let name = name_of_first(item, name);
             let ordinal = name.rsplit('-').next().unwrap_or_default();
-            let service = spec.and_then(|spec| spec.get("serviceName")).and_then(Value::as_str);
+            let service = item.value.pointer("/spec/serviceName").and_then(Value::as_str);
             add(metadata, "labels", "apps.kubernetes.io/pod-index", ordinal);
             add(metadata, "labels", "statefulset.kubernetes.io/pod-name", &name);
             set_name(pod, "hostname", &name);
@@ -179,18 +179,15 @@ fn add_controller_fields(
             metadata.insert("name".to_owned(), name.into());
         }
         "Job" if is_played => {
-            for key in ["batch.kubernetes.io/job-name", "job-name"] {
-                add(metadata, "labels", key, &owner);
+            for prefix in ["batch.kubernetes.io/", ""] {
+                add(metadata, "labels", &format!("{prefix}job-name"), &owner);
+                add(metadata, "labels", &format!("{prefix}controller-uid"), NO_UID);
             }
-            for key in ["batch.kubernetes.io/controller-uid", "controller-uid"] {
-                add(metadata, "labels", key, NO_UID);
-            }
-            let spec = match item.kind.as_str() {
-                "CronJob" => item.value.pointer("/spec/jobTemplate/spec"),
-                _ => spec,
+            let mode = match item.kind.as_str() {
+                "CronJob" => "/spec/jobTemplate/spec/completionMode",
+                _ => "/spec/completionMode",
             };
-            let mode = spec.and_then(|spec| spec.get("completionMode")).and_then(Value::as_str);
-            if mode == Some("Indexed") {
+            if item.value.pointer(mode).is_some_and(|mode| mode == "Indexed") {
                 let key = "batch.kubernetes.io/job-completion-index";
                 add(metadata, "labels", key, "0");
                 add(metadata, "annotations", key, "0");
@@ -252,9 +249,8 @@ pub(super) fn claims(
 pub(super) const CLAIM: &str = "PersistentVolumeClaim";
 
 fn claim_templates<'d>(item: &Item<'d>) -> &'d [Value] {
-    let is_set = matches!((item.group(), item.kind.as_str()), ("apps", "StatefulSet"));
     let templates = item.value.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
-    templates.filter(|_| is_set).map_or(&[], Vec::as_slice)
+    templates.filter(|_| item.is_of(&STATEFUL_SET)).map_or(&[], Vec::as_slice)
 }
 
 /// Mounts the claims of a StatefulSet in its pod. A volume of the template with the name of a claim
@@ -265,7 +261,7 @@ fn mount_claims(item: &Item<'_>, pod_name: &str, pod: &mut Map<String, Value>) {
     let Some(Value::Object(spec)) = pod.get_mut("spec").filter(|_| !templates.is_empty()) else {
         return;
     };
-    let volumes = spec.entry("volumes").or_insert_with(|| json!([]));
+    let volumes = spec.entry("volumes").or_insert(Value::Null);
     if volumes.is_null() {
         *volumes = json!([]);
     }
@@ -290,8 +286,7 @@ fn name_of_first(item: &Item<'_>, name: &str) -> String {
 /// field of `item` that it sets it to: the subdomain of the pods of a StatefulSet is its
 /// `serviceName`.
 pub(super) fn redirect(item: &Item<'_>, patch: &mut [Value]) {
-    let is_set = matches!((item.group(), item.kind.as_str()), ("apps", "StatefulSet"));
-    for operation in patch.iter_mut().filter(|_| is_set) {
+    for operation in patch.iter_mut().filter(|_| item.is_of(&STATEFUL_SET)) {
         if operation["path"] == "/spec/template/spec/subdomain" {
             operation["path"] = "/spec/serviceName".into();
         }
@@ -356,14 +351,12 @@ fn read_texts(value: Option<&Value>, path: &str) -> Result<Option<Map<String, Va
         match value {
             Value::String(_) => {}
             Value::Null => *value = "".into(),
-            Value::Number(_) | Value::Bool(_) => {
-                let what = describe(value);
-                return Err(format!(
-                    "{path}: {key} is {what}, and must be a text: quote it (\"{value}\")"
-                ));
-            }
             other => {
-                return Err(format!("{path}: {key} is {}, and must be a text", describe(other)));
+                let is_scalar = other.is_number() || other.is_boolean();
+                let quote =
+                    if is_scalar { format!(": quote it (\"{other}\")") } else { String::new() };
+                let what = describe(other);
+                return Err(format!("{path}: {key} is {what}, and must be a text{quote}"));
             }
         }
     }

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use tracing::{error, info, warn};
 
-use super::input;
+use super::input::{self, Generator};
 use super::policy_source::{self, Finding, Keeper, PolicyChange};
 use super::process;
 use crate::cluster::{Clock, Cluster, watch_named};
@@ -121,7 +121,8 @@ async fn serve(
         cluster.watch_controller(&client, &arguments.namespace, lease::NAME);
         (cluster, Some(client))
     } else {
-        let view = input::read_view(&arguments.cluster)?;
+        let names = &mut Generator::default();
+        let view = input::read_cluster(&arguments.cluster, names, &mut |_| {})?;
         (Arc::new(Cluster::fixed(view, Arc::clone(&metrics))), None)
     };
 
@@ -137,13 +138,16 @@ async fn serve(
     info!(connections, large_bytes, waiting, "the limits that clients share");
     let health = Health::new(Arc::clone(&cluster), Arc::clone(&metrics), stop.requested.clone());
     let health = Arc::new(health.with_identity(process::read_host_name().ok()));
-    let mut decided_by = DecidedBy {
-        keeper: Keeper::new(&arguments.namespace, "", &metrics, log_filter),
-        policy: Arc::default(),
-        health: Arc::clone(&health),
+    let mut keeper = Keeper::new(&arguments.namespace, "", &metrics, log_filter);
+    let policy = Arc::<ArcSwapOption<Policy>>::default();
+    let (in_force, judged) = (Arc::clone(&policy), Arc::clone(&health));
+    let mut take = move |finding: Finding| {
+        if let PolicyChange::New(new) = keeper.judge(finding) {
+            in_force.store(Some(new));
+        }
+        judged.set_policy(keeper.state());
     };
-    let policy = Arc::clone(&decided_by.policy);
-    decided_by.take(first_policy);
+    take(first_policy);
     let name = arguments.service.map(|service| format!("{service}.{}.svc", arguments.namespace));
     let clock = Arc::new(Clock::new(Arc::clone(&metrics)));
     // The thread that reads the certificate, once it runs.
@@ -178,9 +182,7 @@ async fn serve(
     println!("listening on https://{}", listener.local_addr()?);
     println!("admin on http://{}", admin_listener.local_addr()?);
 
-    policy_source.follow(client.as_ref(), Arc::clone(&metrics), move |finding| {
-        decided_by.take(finding);
-    })?;
+    policy_source.follow(client.as_ref(), Arc::clone(&metrics), take)?;
     let service = Arc::new(Service::new(Arc::clone(&cluster), policy, metrics, limits));
     let admin = tokio::spawn(admin::serve(admin_listener, health, stop.clone()));
     // A separate thread: a file system that hangs must not block requests. It ends with the
@@ -314,21 +316,5 @@ impl Files {
             }
         }
         self.health.set_certificate(status);
-    }
-}
-
-/// The policy that requests are decided by.
-struct DecidedBy {
-    keeper: Keeper,
-    policy: Arc<ArcSwapOption<Policy>>,
-    health: Arc<Health>,
-}
-
-impl DecidedBy {
-    fn take(&mut self, finding: Finding) {
-        if let PolicyChange::New(new) = self.keeper.judge(finding) {
-            self.policy.store(Some(new));
-        }
-        self.health.set_policy(self.keeper.state());
     }
 }

@@ -16,16 +16,15 @@ use stowplan_core::systems::check::{Cluster, queue};
 /// what the API server adds to every such object, its name among that.
 ///
 /// # Errors
-/// [`input::Problems`]: everything that cannot be read or is not an object. Another error if there is none.
+/// As for [`input::read_objects`].
 pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<(Cluster, Vec<Value>)> {
     let mut documents = Vec::new();
     let mut cluster = Cluster::default();
-    let count = input::read_objects(paths, &mut Generator::default(), |mut object| {
+    input::read_objects(paths, &mut Generator::default(), |mut object| {
         settle::complete(&mut object);
         documents.push(object.clone());
         add(&mut cluster, object)
     })?;
-    input::ensure_objects(count, paths)?;
     Ok((cluster, documents))
 }
 

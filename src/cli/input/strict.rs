@@ -27,14 +27,6 @@ impl<'de> Deserialize<'de> for Strict {
                 Ok(Value::Null)
             }
 
-            fn visit_none<E>(self) -> Result<Value, E> {
-                Ok(Value::Null)
-            }
-
-            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-                deserializer.deserialize_any(self)
-            }
-
             fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
                 Ok(value.into())
             }

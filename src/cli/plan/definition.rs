@@ -266,15 +266,13 @@ fn find_problems(value: &Value, schema: &Value) -> Vec<String> {
         problems.push(format!("is {}, and may be {}", shown(value), allowed.join(", ")));
     }
     let limit = |key: &str| schema[key].as_f64();
-    let count = |what: &str, count: usize, [least, most]: [Option<f64>; 2], unit: &str| {
-        let is_wrong = least.is_some_and(|least| (count as f64) < least)
-            || most.is_some_and(|most| (count as f64) > most);
-        is_wrong.then(|| format!("{what} {count}{unit}, and {} are allowed", range(least, most)))
+    let count = |count: usize, unit: &str, limits: [&str; 2]| {
+        let range = find_missed_range(count as f64, limits.map(limit))?;
+        Some(format!("has {count} {unit}, and {range} are allowed"))
     };
     match value {
         Value::String(text) => {
-            let limits = [limit("minLength"), limit("maxLength")];
-            let wrong = count("has", text.chars().count(), limits, " characters");
+            let wrong = count(text.chars().count(), "characters", ["minLength", "maxLength"]);
             let regex = schema["pattern"].as_str().filter(|_| wrong.is_none());
             let pattern = regex.and_then(|regex| PATTERNS.iter().find(|of| of.regex == regex));
             problems.extend(wrong);
@@ -285,16 +283,12 @@ fn find_problems(value: &Value, schema: &Value) -> Vec<String> {
         Value::Number(number) => {
             let number = number.as_f64().unwrap_or_default();
             let of_format = (schema["format"] == "int32").then_some(f64::from(i32::MAX));
-            let (least, most) = (limit("minimum"), limit("maximum").or(of_format));
-            let is_wrong =
-                least.is_some_and(|least| number < least) || most.is_some_and(|most| number > most);
-            if is_wrong {
-                problems.push(format!("is {number}, and must be {}", range(least, most)));
-            }
+            let limits = [limit("minimum"), limit("maximum").or(of_format)];
+            let missed = find_missed_range(number, limits);
+            problems.extend(missed.map(|range| format!("is {number}, and must be {range}")));
         }
         Value::Array(items) => {
-            let limits = [limit("minItems"), limit("maxItems")];
-            problems.extend(count("has", items.len(), limits, " items"));
+            problems.extend(count(items.len(), "items", ["minItems", "maxItems"]));
             problems.extend(find_duplicate(items, schema));
         }
         _ => {}
@@ -302,12 +296,15 @@ fn find_problems(value: &Value, schema: &Value) -> Vec<String> {
     problems
 }
 
-/// Writes the allowed range of a number.
-fn range(least: Option<f64>, most: Option<f64>) -> String {
+/// Writes the allowed range of a number that is outside of it.
+fn find_missed_range(number: f64, [least, most]: [Option<f64>; 2]) -> Option<String> {
+    if least.is_none_or(|least| number >= least) && most.is_none_or(|most| number <= most) {
+        return None;
+    }
     let least = least.map(|least| format!("at least {least}"));
     let most = most.map(|most| format!("at most {most}"));
     let limits: Vec<String> = [least, most].into_iter().flatten().collect();
-    limits.join(" and ")
+    Some(limits.join(" and "))
 }
 
 /// Finds an item that a set, or a list with keys, has twice.

@@ -58,11 +58,9 @@ pub(in crate::cli) fn assume(
     policy: &Policy,
     now: Timestamp,
 ) -> Vec<(bool, Value)> {
-    let text = |document: &Value, key: &str| document[key].as_str().map(str::to_owned);
     let is_new = |document: &Value| {
-        let (version, kind) = (text(document, "apiVersion"), text(document, "kind"));
-        let has_status = document.get("status").is_some_and(|status| !status.is_null());
-        !has_status && is_settled(&version.unwrap_or_default(), &kind.unwrap_or_default())
+        let text = |key: &str| document[key].as_str().unwrap_or_default();
+        document["status"].is_null() && is_settled(text("apiVersion"), text("kind"))
     };
     let (new, others): (Vec<Value>, Vec<Value>) = documents.into_iter().partition(is_new);
     if new.is_empty() {
