@@ -128,10 +128,6 @@ pub(super) struct Arguments {
     wait: Option<Duration>,
 }
 
-/// The problem of arguments that name a cluster beside files.
-const OF_CLUSTERS: &str =
-    "--context and --kubeconfig name a cluster, and --cluster reads files instead";
-
 /// The arguments with which objects are checked instead of the installation.
 const OF_OBJECTS: [&str; 5] = ["object", "namespace", "all_namespaces", "cluster", "policy"];
 
@@ -245,10 +241,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let Read { cluster, policy, workloads, namespace, .. } = read(&Sources {
         files: &arguments.cluster,
         access: &arguments.access,
-        namespaces: match arguments.all_namespaces {
-            true => Namespaces::All,
-            false => Namespaces::One(arguments.namespace.as_deref()),
-        },
+        namespace: arguments.namespace.as_deref(),
+        all_namespaces: arguments.all_namespaces,
         policy: arguments.policy.as_deref(),
         kinds: arguments.object.as_ref().map(|asked| asked.kinds.as_slice()),
     })?;
@@ -271,30 +265,15 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(if diagnosis.has_obstacle() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The namespaces whose objects are asked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Namespaces<'n> {
-    All,
-    /// The one of this name; `None`: that of the kubeconfig context.
-    One(Option<&'n str>),
-}
-
-impl<'n> Namespaces<'n> {
-    /// Returns the name of the one that is asked for, if the user has named one.
-    fn named(self) -> Option<&'n str> {
-        match self {
-            Self::All => None,
-            Self::One(name) => name,
-        }
-    }
-}
-
 /// The cluster that is read, or the files in its place.
 pub(super) struct Sources<'s> {
     /// Files and folders; empty: the cluster of a kubeconfig context.
     pub(super) files: &'s [PathBuf],
     pub(super) access: &'s Access,
-    pub(super) namespaces: Namespaces<'s>,
+    /// The namespace whose objects are asked for; `None`: that of the kubeconfig context.
+    pub(super) namespace: Option<&'s str>,
+    /// True if the objects of all namespaces are.
+    pub(super) all_namespaces: bool,
     /// The policy file.
     pub(super) policy: Option<&'s Path>,
     /// The kinds that are asked about; `None`: all.
@@ -303,16 +282,18 @@ pub(super) struct Sources<'s> {
 
 /// Reads what can be diagnosed.
 pub(super) fn read(sources: &Sources<'_>) -> anyhow::Result<Read> {
-    let Sources { files, access, namespaces, policy, .. } = *sources;
+    let Sources { files, access, namespace, policy, .. } = *sources;
     input::ensure_other_stdin(policy, files)?;
     let policy = input::read_policy(policy)?;
     if !files.is_empty() {
-        access.ensure_unused(OF_CLUSTERS)?;
+        access.ensure_unused(
+            "--context and --kubeconfig name a cluster, and --cluster reads files instead",
+        )?;
         let (cluster, documents) = files::read(files)?;
         let is_workload = |of: &&Value| WORKLOADS.iter().any(|workload| workload.is_document(of));
         let workloads = documents.iter().filter(is_workload).cloned().collect();
         let policy = policy.unwrap_or_default();
-        let namespace = namespaces.named().unwrap_or("default").to_owned();
+        let namespace = namespace.unwrap_or("default").to_owned();
         return Ok(Read { cluster, policy, workloads, documents, namespace });
     }
     block_on(live::read(sources, policy))?

@@ -23,7 +23,7 @@ use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::check::{self, Namespaces, Read, Sources};
+use super::check::{self, Read, Sources};
 use super::live::{Access, parse_namespace};
 use super::page::Painter;
 use super::plan::settle;
@@ -107,7 +107,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let Read { mut cluster, policy, workloads, documents, .. } = check::read(&Sources {
         files: &arguments.cluster,
         access: &arguments.access,
-        namespaces: namespace.map_or(Namespaces::All, |name| Namespaces::One(Some(name))),
+        namespace,
+        all_namespaces: namespace.is_none(),
         policy: arguments.policy.as_deref(),
         kinds: None,
     })?;

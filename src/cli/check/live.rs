@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::workload::WORKLOADS;
-use super::{Kind, Namespaces, Read, Sources};
+use super::{Kind, Read, Sources};
 use crate::cli::live::lists::Lists;
 use crate::cli::live::policy;
 use crate::cli::progress::Progress;
@@ -18,11 +18,10 @@ use stowplan_core::view::{ControllerState, Scope};
 /// # Errors
 /// Which list could not be read, and why.
 pub(super) async fn read(sources: &Sources<'_>, policy: Option<Policy>) -> anyhow::Result<Read> {
-    let Sources { access, namespaces, kinds, .. } = *sources;
+    let Sources { access, namespace, all_namespaces: all, kinds, .. } = *sources;
     let asks = |is: &dyn Fn(&Kind) -> bool| kinds.is_none_or(|kinds| kinds.iter().any(is));
     let connection = access.connect().await?;
-    let namespace = namespaces.named().unwrap_or(&connection.namespace).to_owned();
-    let all = matches!(namespaces, Namespaces::All);
+    let namespace = namespace.unwrap_or(&connection.namespace).to_owned();
     let mut cluster = Cluster::default();
     let mut lists = Lists::new(connection, namespace.clone(), all);
     let progress = Progress::begin("reading nodes");

@@ -94,14 +94,9 @@ pub(super) fn counted(count: usize, what: &str) -> String {
 
 /// A number with commas between groups of three digits.
 pub(super) fn number(count: usize) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
+    let mut text = count.to_string();
+    let before_group = (1..text.len()).rev().skip(2).step_by(3);
+    before_group.for_each(|at| text.insert(at, ','));
     text
 }
 

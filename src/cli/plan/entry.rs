@@ -1,16 +1,15 @@
 //! The objects of the input, and what the cluster knows of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::settle::{self, Written};
+use super::settle;
 use crate::cli::input::{Document, Generator, Item, Problems};
 use crate::cli::template;
 use stowplan_core::admission::Decision;
 use stowplan_core::systems::preview::PreviewedKind;
 use stowplan_core::systems::{self, DIAGNOSTICS};
-use stowplan_core::view::Name;
 use stowplan_core::view::resource::{NODE, Resource};
 
 /// An object of the input.
@@ -22,7 +21,7 @@ pub(super) struct Entry<'d> {
     /// Its name, or one that the API server could generate. `None`: it has neither.
     pub(super) name: Option<String>,
     /// The object as it is written, if the controller writes its status, and the decision.
-    pub(super) written: Option<(Written, Result<Decision, String>)>,
+    pub(super) written: Option<(Value, Result<Decision, String>)>,
 }
 
 impl<'d> Entry<'d> {
@@ -96,31 +95,32 @@ pub(super) fn read<'d>(
     entries
 }
 
-/// The statuses of those objects of the cluster that the input has, too.
+/// The statuses of those objects of the cluster that the input has, too: by kind and name, then by
+/// namespace. Null: the object has none.
 #[derive(Debug)]
-pub(super) struct Statuses {
-    /// The kinds and names of the objects of the input.
-    asked: HashSet<(String, String)>,
-    /// By kind and name. Null: the object has none.
-    pub(super) known: HashMap<(String, Name), Value>,
-}
+pub(super) struct Statuses(HashMap<(String, String), HashMap<String, Value>>);
 
 impl Statuses {
     pub(super) fn new(entries: &[Entry<'_>]) -> Self {
-        let asked = entries
-            .iter()
-            .filter_map(|Entry { item, name, .. }| Some((item.kind.clone(), name.clone()?)));
-        Self { asked: asked.collect(), known: HashMap::new() }
+        let named = entries.iter().filter_map(|Entry { item, name, .. }| {
+            Some(((item.kind.clone(), name.clone()?), HashMap::new()))
+        });
+        Self(named.collect())
     }
 
     /// Keeps the status of an object of the cluster.
     pub(super) fn keep(&mut self, document: &Value) {
+        let metadata = &document["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let asked = (text(&document["kind"]), text(&document["metadata"]["name"]));
-        if self.asked.contains(&asked) {
-            let namespace = document["metadata"]["namespace"].as_str().unwrap_or("default");
-            let name = Name::new(namespace, &asked.1);
-            self.known.insert((asked.0, name), document["status"].clone());
+        let namespace = metadata["namespace"].as_str().unwrap_or("default");
+        if let Some(known) = self.0.get_mut(&(text(&document["kind"]), text(&metadata["name"]))) {
+            known.insert(namespace.to_owned(), document["status"].clone());
         }
+    }
+
+    /// Finds the status of an object of the input.
+    pub(super) fn find(&self, entry: &Entry<'_>, namespace: &str) -> Option<&Value> {
+        let known = self.0.get(&(entry.item.kind.clone(), entry.name.clone()?))?;
+        known.get(namespace).filter(|status| !status.is_null())
     }
 }

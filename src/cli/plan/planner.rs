@@ -63,12 +63,9 @@ impl Planner<'_> {
     /// none from who writes the object.
     pub(super) fn object_of(&self, entry: &Entry<'_>) -> Value {
         let mut object = entry.item.to_object();
-        let name = entry.name.as_deref().unwrap_or_default();
-        let name = Name::new(&self.namespace_of(entry), name);
-        let known = self.statuses.known.get(&(entry.item.kind.clone(), name));
         if let Some(members) = object.as_object_mut() {
             members.remove("status");
-            let known = known.filter(|status| !status.is_null());
+            let known = self.statuses.find(entry, &self.namespace_of(entry));
             members.extend(known.map(|status| ("status".to_owned(), status.clone())));
         }
         object
@@ -153,7 +150,7 @@ impl Planner<'_> {
         let name = entry.name.as_deref().ok_or(NAMELESS)?;
         let key = Name::new(&self.namespace_of(entry), name);
         let (object, decided) = match entry.written.take() {
-            Some((written, decided)) => (written.object, Some(decided)),
+            Some((object, decided)) => (object, Some(decided)),
             None => (self.object_of(entry), None),
         };
         let (preview, decision) = self.ask(kind, &key, &object, decided, view)?;

@@ -8,7 +8,7 @@ use super::entry::Entry;
 use super::planner::{NAMELESS, Planner, format_error};
 use super::settle::{Stage, Written};
 use stowplan_core::admission::stored::Unreviewed;
-use stowplan_core::admission::{Decision, Pass, Refusal};
+use stowplan_core::admission::{Decision, Refusal};
 use stowplan_core::systems::preview::{Completion, PreviewedKind};
 use stowplan_core::systems::{self, View};
 use stowplan_core::text::quoted;
@@ -98,7 +98,7 @@ impl Planner<'_> {
                 apply(view, &settled[position]);
                 accepted.push(position);
             }
-            entry.written = Some((written, decision));
+            entry.written = Some((written.object, decision));
         }
         // A pod that needs one of these is told what is wrong with it.
         refused.iter().for_each(|settled| apply(view, settled));
@@ -112,9 +112,8 @@ impl Planner<'_> {
         written: &Written,
         view: &View,
     ) -> Result<Decision, String> {
-        let Some(PreviewedKind { resource, .. }) = entry.previewed_kind() else {
-            return Ok(Decision::Pass(Pass::OutOfScope));
-        };
+        let PreviewedKind { resource, .. } =
+            entry.previewed_kind().expect("stowplan's own kinds are previewed");
         let Written { object, old } = written;
         let (namespace, policy) = (self.namespace_of(entry), self.policy);
         let old = old.as_ref();

@@ -55,27 +55,22 @@ pub(in crate::cli) fn format(
 
 /// The decision on an object in a few words, and their style.
 fn judge(planned: &Planned<'_>) -> (String, Style) {
-    let verdict = planned.preview.verdict.as_ref();
-    match &planned.decision {
-        Decision::Refuse(refusal) if verdict.is_some() => {
+    let style = match &planned.decision {
+        _ if planned.is_unknown() => DOUBT,
+        Decision::Refuse(_) => BAD,
+        Decision::Admit(_) | Decision::Pass(Pass::Valid) => GOOD,
+        _ => Style::new(),
+    };
+    match (&planned.decision, &planned.preview.verdict) {
+        (Decision::Refuse(refusal), Some(_)) => {
             (format!("refused ({}): one of its pods is refused", refusal.code()), BAD)
         }
-        Decision::Refuse(refusal) if planned.is_unknown() => (refused(planned, refusal), DOUBT),
-        Decision::Refuse(refusal) => (refused(planned, refusal), BAD),
-        Decision::Pass(pass @ (Pass::ExcludedNamespace | Pass::Ignored)) => {
+        (Decision::Refuse(refusal), None) => (refused(planned, refusal), style),
+        (Decision::Pass(pass @ (Pass::ExcludedNamespace | Pass::Ignored)), _) => {
             (describe_pass(*pass), Style::new())
         }
-        decision => {
-            let style = match decision {
-                _ if planned.is_unknown() => DOUBT,
-                Decision::Admit(_) | Decision::Pass(Pass::Valid) => GOOD,
-                _ => Style::new(),
-            };
-            match verdict {
-                Some(verdict) => (verdict.clone(), style),
-                None => judge_pod(planned, style),
-            }
-        }
+        (_, Some(verdict)) => (verdict.clone(), style),
+        (_, None) => judge_pod(planned, style),
     }
 }
 

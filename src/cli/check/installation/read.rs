@@ -226,9 +226,9 @@ impl Reader<'_> {
         container: &Container,
     ) -> Replica {
         let name = pod.name_any();
-        let is_admin = |of: &&str| ADMIN_PORTS.contains(of);
+        let is_admin = |of: &str| ADMIN_PORTS.contains(&of);
         let mut ports = container.ports.iter().flatten();
-        let port = ports.find(|port| port.name.as_deref().as_ref().is_some_and(is_admin));
+        let port = ports.find(|port| port.name.as_deref().is_some_and(is_admin));
         let status = match port {
             _ if pod.status.as_ref().is_none_or(|status| status.pod_ip.is_none()) => {
                 Err(Unread::Failed(format!("pod {name} does not run")))

@@ -76,7 +76,7 @@ impl fmt::Display for Right {
     }
 }
 
-/// Returns the rights of a table, for a container with these arguments.
+/// Returns the rights of a table that an account needs whose container has these arguments.
 fn parse(table: &str, arguments: &[String]) -> Vec<Right> {
     let value_of = |flag: &str| {
         arguments.iter().find_map(|of| of.strip_prefix(flag)?.strip_prefix('=').map(str::to_owned))
@@ -111,11 +111,10 @@ fn parse(table: &str, arguments: &[String]) -> Vec<Right> {
 
 /// Returns the rights that the account of a role needs, whose container has these arguments.
 pub(super) fn needed_by(role: Role, arguments: &[String]) -> Vec<Right> {
-    let table = match role {
-        Role::Webhook => WEBHOOK,
-        Role::Controller => CONTROLLER,
-    };
-    parse(table, arguments)
+    match role {
+        Role::Webhook => parse(WEBHOOK, arguments),
+        Role::Controller => parse(CONTROLLER, arguments),
+    }
 }
 
 /// Returns the rights of an account, `webhook` or `controller`, for the tests of the chart.
