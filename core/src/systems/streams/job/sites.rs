@@ -77,20 +77,24 @@ impl<'v> Site<'v> {
     /// Finds out why the controller may not choose it for a pool, whatever other pools and pods do with it.
     pub(crate) fn unfit(&self) -> Option<Obstacle<'static>> {
         let Limits { not_ready, cordoned, tainted, nameless, .. } = self.limits;
-        self.barred()
-            .or(not_ready.then_some(Obstacle::NotReady))
-            .or(cordoned.then_some(Obstacle::Cordoned))
-            .or(tainted.then_some(Obstacle::Tainted))
-            .or(nameless.then_some(Obstacle::Nameless))
+        let unfit = [
+            not_ready.then_some(Obstacle::NotReady),
+            cordoned.then_some(Obstacle::Cordoned),
+            tainted.then_some(Obstacle::Tainted),
+            nameless.then_some(Obstacle::Nameless),
+        ];
+        self.barred().or_else(|| unfit.into_iter().flatten().next())
     }
 
     /// Finds out why not even a pool that lists it may have it.
     pub(crate) fn barred(&self) -> Option<Obstacle<'static>> {
         let Limits { deleted, control_plane, .. } = self.limits;
-        deleted
-            .then_some(Obstacle::Deleted)
-            .or(control_plane.then_some(Obstacle::ControlPlane))
-            .or((!self.is_selected).then_some(Obstacle::NotSelected))
+        let barred = [
+            deleted.then_some(Obstacle::Deleted),
+            control_plane.then_some(Obstacle::ControlPlane),
+            (!self.is_selected).then_some(Obstacle::NotSelected),
+        ];
+        barred.into_iter().flatten().next()
     }
 }
 
