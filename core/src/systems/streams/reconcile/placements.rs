@@ -93,7 +93,10 @@ impl<'v> Placements<'v> {
         if !jobs.iter().any(|(_, job)| is_searched(job)) {
             for (name, job) in jobs {
                 let findings = check(name, job, view, policy);
-                placements.jobs.insert(name, Placement { findings, ..Placement::default() });
+                let may_wait = may_wait(&findings, policy);
+                placements
+                    .jobs
+                    .insert(name, Placement { findings, may_wait, ..Placement::default() });
             }
             return placements;
         }
@@ -124,6 +127,11 @@ impl<'v> Placements<'v> {
     pub(super) fn holder(&self, hash: &str) -> Option<(&'v Name, Hold)> {
         self.held.get(hash).copied()
     }
+}
+
+/// Returns true if a job with these findings lacks only nodes, and the policy lets it wait for them.
+fn may_wait(findings: &[Finding], policy: &Policy) -> bool {
+    policy.streams.unmet == Unmet::Wait && findings.iter().all(lacks_only_nodes)
 }
 
 /// Returns true if the controller has set the condition Accepted to this for the job as it is now.
@@ -225,7 +233,7 @@ impl<'v> Judging<'_, 'v, '_> {
             }
             self.serve_pools(&placement, &fixed, sites);
         }
-        placement.may_wait = wait && placement.findings.iter().all(lacks_only_nodes);
+        placement.may_wait = may_wait(&placement.findings, self.policy);
         self.placements.jobs.insert(name, placement);
     }
 

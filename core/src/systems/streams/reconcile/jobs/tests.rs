@@ -188,6 +188,20 @@ fn a_pool_that_the_job_does_not_own_is_never_changed() {
     assert_eq!(condition_of(&waiting, READY), "False WaitingForPools");
 }
 
+/// It was refused if no job of the cluster had anything to search for.
+#[test]
+fn a_job_that_names_a_missing_host_may_wait_whatever_other_jobs_there_are() {
+    let job = "{apiVersion: stowplan.dev/v1alpha1, kind: StreamsJob, metadata: {name: named, namespace: ns, uid: u2, generation: 1}, spec: {processingElements: [{name: a, operators: [{name: A, host: {name: gone}}]}]}}";
+    let policy = Policy::from_yaml("streams: {unmet: wait}").unwrap();
+    let now = NOW.parse().unwrap();
+    for documents in [&[NODE, job][..], &[NODE, job, JOB]] {
+        let view = view(documents);
+        let placements = Placements::new(&view, &policy, now);
+        let placement = placements.get(&Name::new("ns", "named")).unwrap();
+        assert!(!placement.findings.is_empty() && placement.may_wait, "{placement:?}");
+    }
+}
+
 #[test]
 fn a_job_that_is_being_deleted_or_is_in_an_excluded_namespace_is_ignored() {
     let deleting = JOB.replace("uid: u1", "uid: u1, deletionTimestamp: '2026-01-01T00:00:00Z'");
