@@ -112,6 +112,28 @@ fn a_refusal_names_what_joins_elements_that_must_be_apart() {
     assert!(!named(&model, &texts).is_possible(), "{texts}");
 }
 
+/// A refusal named a pool and two elements with hosts, and not the third one that joins one of them with an element
+/// of the pool.
+#[test]
+fn a_refusal_names_what_joins_elements_that_ask_for_two_places() {
+    let free = Node { tags: 0b01, others: Others::Nobody, is_lost: false };
+    let in_pool = Host::Any { pool: 0 };
+    let element = |hosts, together| Element { hosts, together, apart: 0, is_isolated: false };
+    let model = Model {
+        nodes: vec![free; 5],
+        pools: vec![Pool { form: Form::Sized(1, 0), is_exclusive: false }],
+        elements: vec![
+            element(vec![Host::Node(0), in_pool.clone()], 0),
+            element(vec![Host::Node(1)], 0b01),
+            element(vec![in_pool], 0b10),
+            element(Vec::new(), 0b11),
+        ],
+    };
+    let texts = World::new(&model).validate(&model).unwrap_err().join("\n");
+    assert!(texts.contains("which must share a host: hostColocation"), "{texts}");
+    assert!(!named(&model, &texts).is_possible(), "{texts}");
+}
+
 /// The nodes of others' pools without marks are free for elements and shared pools, and for no exclusive one.
 #[test]
 fn an_exclusive_pool_of_a_job_gets_no_host_of_another_pool() {

@@ -38,6 +38,7 @@ use crate::systems::streams::kinds::streams_job::closure::{
     Claim, Closure, Location, Operator, operators,
 };
 use crate::view::Name;
+pub(super) use joins::format_joins;
 
 /// Every reason why the job `name` cannot be placed, in the order of the checks: the job's syntax,
 /// the policy, the cluster.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::joins::find_joins;
+use super::joins::{find_joins, format_joins};
 use super::{Check, format_claims};
 use crate::placement::reason::{Reason, quoted};
 use crate::systems::check::words::{counted, some};
@@ -54,7 +54,7 @@ impl<'c> Check<'c> {
                     self.format_operator(by),
                     self.format_operator(clash),
                     quoted(token),
-                    self.format_joins(&[by.element, clash.element])
+                    format_joins(self.spec, self.closure, &[by.element, clash.element])
                 );
                 let remedy = "remove the token from one of them, or the constraint that joins them (hostColocation, host)";
                 self.report(Reason::ExlocatedTogether, problem, remedy);
@@ -68,7 +68,7 @@ impl<'c> Check<'c> {
                     "{} has hostIsolation and must share its host with processing element {}: {}",
                     self.format_operator(by),
                     quoted(&self.spec.processing_elements[nearest].name),
-                    self.format_joins(&[by.element, nearest])
+                    format_joins(self.spec, self.closure, &[by.element, nearest])
                 );
                 let remedy = "remove hostIsolation, or the constraint that joins them (hostColocation, host)";
                 self.report(Reason::IsolationShared, problem, remedy);
@@ -172,7 +172,7 @@ impl<'c> Check<'c> {
         let problem = format!(
             "{}, and no host is {all}, but they must share a host: {}",
             parts.join(", "),
-            self.format_joins(&elements)
+            format_joins(self.spec, self.closure, &elements)
         );
         let remedy = "ask for one host in all of them, or remove the constraint that joins them (hostColocation, host, fusion)";
         self.report(Reason::NoCommonHost, problem, remedy);
@@ -205,7 +205,7 @@ impl<'c> Check<'c> {
                 self.format_pool(pool),
                 self.format_operator(outside.by),
                 self.format_location(&outside.location),
-                self.format_joins(&[inside.by.element, outside.by.element])
+                format_joins(self.spec, self.closure, &[inside.by.element, outside.by.element])
             );
             let remedy = "ask for the exclusive pool in both, or remove the host of the second: it must run with the first";
             self.report(Reason::ExclusivePoolSplit, problem, remedy);
@@ -277,8 +277,11 @@ impl<'c> Check<'c> {
     /// sentence. Empty if all of them claim it themselves.
     fn format_claimants(&self, of: &[(Operator, &Claim)]) -> String {
         let others = of.iter().filter(|(by, claim)| by.element != claim.by.element);
-        let joins: Vec<String> =
-            others.map(|(by, claim)| self.format_joins(&[by.element, claim.by.element])).collect();
+        let joins: Vec<String> = others
+            .map(|(by, claim)| {
+                format_joins(self.spec, self.closure, &[by.element, claim.by.element])
+            })
+            .collect();
         if joins.is_empty() { String::new() } else { format!(": {}", some(&joins)) }
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::Check;
 use crate::placement::reason::quoted;
 use crate::systems::streams::api::streams_job::StreamsJobSpec;
 use crate::systems::streams::kinds::host_pool::Host;
@@ -81,36 +80,35 @@ pub(super) fn find_joins<'s>(
     joins
 }
 
-impl Check<'_> {
-    /// Says why these elements of one unit must share a host, as the end of a sentence: `hostColocation "t"
-    /// joins processing elements "a" and "b"`.
-    pub(super) fn format_joins(&self, elements: &[usize]) -> String {
-        let mut joins: Vec<Join<'_>> = Vec::new();
-        for pair in elements.windows(2) {
-            let between = find_joins(self.spec, self.closure, pair[0], pair[1]);
-            joins.extend(
-                between.into_iter().filter(|join| !joins.contains(join)).collect::<Vec<_>>(),
-            );
-        }
-        let mut parts: Vec<String> =
-            joins.iter().take(MOST_WRITTEN).map(|join| self.format_join(join)).collect();
-        match joins.len().checked_sub(MOST_WRITTEN) {
-            _ if joins.is_empty() => return "they are in one processing element".to_owned(),
-            Some(more @ 1..) => parts.push(format!("and so on in {more} more steps")),
-            _ => {}
-        }
-        parts.join(", ")
-    }
-
-    fn format_join(&self, join: &Join<'_>) -> String {
-        let name = |element: usize| quoted(&self.spec.processing_elements[element].name);
-        let both = format!("processing elements {} and {}", name(join.from), name(join.to));
-        match &join.by {
-            Shared::Token(token) => format!("hostColocation {} joins {both}", quoted(token)),
-            Shared::Host(host) => format!("{both} ask for the host with the {}", format_host(host)),
-            Shared::Member(pool, index) => {
-                format!("{both} ask for host {index} of {}", self.format_pool(*pool))
+/// Says why these elements of one unit must share a host, as the end of a sentence: `hostColocation "t"
+/// joins processing elements "a" and "b"`.
+pub(crate) fn format_joins(spec: &StreamsJobSpec, closure: &Closure, elements: &[usize]) -> String {
+    let mut joins: Vec<Join<'_>> = Vec::new();
+    for pair in elements.windows(2) {
+        for join in find_joins(spec, closure, pair[0], pair[1]) {
+            if !joins.contains(&join) {
+                joins.push(join);
             }
+        }
+    }
+    let mut parts: Vec<String> =
+        joins.iter().take(MOST_WRITTEN).map(|join| format_join(spec, join)).collect();
+    match joins.len().checked_sub(MOST_WRITTEN) {
+        _ if joins.is_empty() => return "they are in one processing element".to_owned(),
+        Some(more @ 1..) => parts.push(format!("and so on in {more} more steps")),
+        _ => {}
+    }
+    parts.join(", ")
+}
+
+fn format_join(spec: &StreamsJobSpec, join: &Join<'_>) -> String {
+    let name = |element: usize| quoted(&spec.processing_elements[element].name);
+    let both = format!("processing elements {} and {}", name(join.from), name(join.to));
+    match &join.by {
+        Shared::Token(token) => format!("hostColocation {} joins {both}", quoted(token)),
+        Shared::Host(host) => format!("{both} ask for the host with the {}", format_host(host)),
+        Shared::Member(pool, index) => {
+            format!("{both} ask for host {index} of pool {}", quoted(&spec.pools[*pool].name))
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::frame::Frame;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::systems::check::words::{counted, some};
-use crate::systems::streams::job::check::format_claims;
+use crate::systems::streams::job::check::{format_claims, format_joins};
 use crate::systems::streams::job::sites::State;
 use crate::systems::streams::kinds::host_pool::{Form, format_tagged};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
@@ -235,15 +235,24 @@ impl Frame<'_, '_> {
         format!("pool {name} has {nodes}{alone}")
     }
 
-    /// Formats the locations that the operators of a unit ask for.
+    /// Formats the locations that the operators of a unit ask for, and what joins their elements.
     fn format_claims(&self, unit: usize) -> String {
         let claims = self.claims[unit].iter().copied();
+        let mut elements: Vec<usize> = claims.clone().map(|claim| claim.by.element).collect();
+        elements.dedup();
         let parts = format_claims(self.spec, claims, |pool| {
             let name = quoted(&self.spec.pools[pool].name);
             let exclusive = if self.closure.pools[pool].exclusive { "exclusive " } else { "" };
             format!("{exclusive}pool {name}")
         });
-        parts.join(" and ")
+        let all = parts.join(" and ");
+        match elements.as_slice() {
+            [_, _, ..] => {
+                let joins = format_joins(self.spec, self.closure, &elements);
+                format!("{all}, which must share a host: {joins}")
+            }
+            _ => all,
+        }
     }
 
     /// `processing element "a"`, `the group of processing elements "a" and "b"`.
