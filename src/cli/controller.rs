@@ -71,7 +71,8 @@ pub(super) struct Arguments {
     writes_per_second: NonZeroU32,
     #[command(flatten)]
     certificates: CertificateArguments,
-    /// The format of log lines [default: text on a terminal, else json]
+    /// The format of log lines; the variable STOWPLAN_LOG filters them, for example stowplan=debug
+    /// [default: text on a terminal, else json]
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<Format>,
 }

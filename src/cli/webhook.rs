@@ -94,7 +94,8 @@ pub(super) struct Arguments {
     /// Kubernetes objects, files or folders, instead of watches
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "policy_config_map")]
     cluster: Vec<PathBuf>,
-    /// The format of log lines [default: text on a terminal, else json]
+    /// The format of log lines; the variable STOWPLAN_LOG filters them, for example stowplan=debug
+    /// [default: text on a terminal, else json]
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<Format>,
 }
