@@ -2,7 +2,8 @@
 //!
 //! Each table of the View declares the watches that feed it; tables of one kind share a watch.
 //! Objects are projected on arrival; complete objects are never stored. A watch that starts again
-//! forgets the objects that its new list does not contain. No decision may be made on the View
+//! forgets the objects that its new list does not contain, unless another watch of the same table has
+//! them. No decision may be made on the View
 //! until every watch has received its first complete list.
 
 mod clock;
@@ -15,7 +16,7 @@ mod presence;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -63,14 +64,21 @@ struct Store {
     synced: AtomicBool,
     heard: Arc<health::Heard>,
     /// The objects that the watch has reported and its tables contain. Locked after the View.
-    held: Mutex<HashSet<Name>>,
+    held: Mutex<Versions>,
+}
+
+/// The versions of objects by their names, as numbers (Kubernetes since 1.35); 0 if one is none.
+type Versions = HashMap<Name, u64>;
+
+fn version_of(object: &Object) -> u64 {
+    object.identity().resource_version.parse().unwrap_or_default()
 }
 
 /// The last events of a watch.
 #[derive(Debug, Default)]
 struct Reported {
     /// The objects of the list that is being received.
-    listed: HashSet<Name>,
+    listed: Versions,
     /// True if the observer keeps something of the last event on which plans depend.
     is_observed: bool,
 }
@@ -96,7 +104,7 @@ impl Store {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, HashSet<Name>> {
+    fn held(&self) -> MutexGuard<'_, Versions> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -323,26 +331,32 @@ impl Cluster {
             Event::Init => listed.clear(),
             Event::InitApply(object) => {
                 if let Some(object) = read(&object) {
-                    listed.insert(object.name().clone());
-                    store.held().insert(object.name().clone());
-                    view.apply(object);
+                    let is_outdated = self.is_outdated(store, &object);
+                    let version = version_of(&object);
+                    listed.insert(object.name().clone(), version);
+                    store.held().insert(object.name().clone(), version);
+                    if !is_outdated {
+                        view.apply(object);
+                    }
                 }
             }
             Event::InitDone => {
                 let objects = listed.len();
                 let mut deleted = std::mem::replace(&mut *store.held(), std::mem::take(listed));
-                deleted.retain(|name| !store.held().contains(name));
-                for name in &deleted {
+                deleted.retain(|name, _| !store.held().contains_key(name));
+                for name in deleted.keys() {
                     self.forget(store, &mut view, name);
                 }
                 self.synced(store, objects);
             }
             Event::Apply(object) => match read(&object) {
                 // The View has a newer version already, from the answer to one of stowplan's
-                // writes.
-                Some(object) if view.outdates(&object) => has_changed = false,
+                // writes or from another watch.
+                Some(object) if view.outdates(&object) || self.is_outdated(store, &object) => {
+                    has_changed = false;
+                }
                 Some(object) => {
-                    store.held().insert(object.name().clone());
+                    store.held().insert(object.name().clone(), version_of(&object));
                     has_changed = view.update(object);
                 }
                 None => {
@@ -368,17 +382,28 @@ impl Cluster {
     }
 
     /// Forgets an object that a watch no longer reports, unless another watch of the same table does: the
-    /// object has moved there, and the watches report that in any order. Returns whether the watch had
-    /// reported it.
+    /// object has moved there, and the watches report that in any order. An object that is deleted while this
+    /// watch is late is forgotten once both have reported it. Returns whether the watch had reported it.
     fn forget(&self, store: &Store, view: &mut View, name: &Name) -> bool {
-        let was_held = store.held().remove(name);
+        let was_held = store.held().remove(name).is_some();
         let is_held_for = |table: &TableType| {
             let mut others = self.stores.iter().filter(|of| of.tables.contains(table));
-            others.any(|of| of.held().contains(name))
+            others.any(|of| of.held().contains_key(name))
         };
         let tables = store.tables.iter().filter(|table| !is_held_for(table));
         view.forget_in(tables.copied(), name);
         was_held
+    }
+
+    /// Returns true if another watch of one of these tables has reported a later version of an object: it has
+    /// moved there, and this watch is late.
+    fn is_outdated(&self, store: &Store, object: &Object) -> bool {
+        let shares = |of: &&Arc<Store>| {
+            !std::ptr::eq(&***of, store) && of.tables.iter().any(|it| store.tables.contains(it))
+        };
+        let mut others = self.stores.iter().filter(shares);
+        others
+            .any(|of| of.held().get(object.name()).is_some_and(|known| version_of(object) < *known))
     }
 
     /// Forgets all objects of a watch: the cluster does not serve the kind.
@@ -389,7 +414,7 @@ impl Cluster {
             return;
         }
         let mut view = self.view_mut();
-        for name in &names {
+        for name in names.keys() {
             self.forget(store, &mut view, name);
         }
         drop(view);

@@ -72,23 +72,40 @@ fn a_list_that_is_read_again_removes_what_was_deleted_meanwhile() {
 /// in any order.
 #[test]
 fn an_object_that_moves_between_two_watches_of_a_table_stays_in_it() {
-    let pod = |labels: Value| -> Pod {
-        let metadata = json!({"name": "p", "namespace": "ns", "labels": labels});
+    let pod = |version: &str, labels: Value| -> Pod {
+        let metadata = json!({
+            "name": "p", "namespace": "ns", "uid": "u", "resourceVersion": version, "labels": labels,
+        });
         serde_json::from_value(json!({"metadata": metadata})).unwrap()
     };
-    let before = pod(json!({"app": "streams"}));
-    let after = pod(json!({"app": "streams", "streams.ibm.com/job": "j"}));
+    let before = pod("5", json!({"app": "streams"}));
+    let after = pod("6", json!({"app": "streams", "streams.ibm.com/job": "j"}));
     let added = ("pods of jobs", vec![Event::Apply(after.clone())]);
     let listed =
         ("pods of jobs", vec![Event::Init, Event::InitApply(after.clone()), Event::InitDone]);
     let deleted = ("pods without a job", vec![Event::Delete(before.clone())]);
     let not_listed = ("pods without a job", vec![Event::Init, Event::InitDone]);
+    let late =
+        ("pods without a job", vec![Event::Apply(before.clone()), Event::Delete(before.clone())]);
+    let listed_late = (
+        "pods without a job",
+        vec![
+            Event::Init,
+            Event::InitApply(before.clone()),
+            Event::InitDone,
+            Event::Delete(before.clone()),
+        ],
+    );
     for steps in [
         [&deleted, &added],
         [&added, &deleted],
         [&added, &not_listed],
         [&listed, &deleted],
         [&listed, &not_listed],
+        [&added, &late],
+        [&listed, &late],
+        [&added, &listed_late],
+        [&listed, &listed_late],
     ] {
         let cluster = Cluster::following(Scope::Admission, Arc::new(Metrics::default()));
         let known = || cluster.view().counts().find(|(kind, _)| *kind == "pods").unwrap().1;
@@ -105,6 +122,8 @@ fn an_object_that_moves_between_two_watches_of_a_table_stays_in_it() {
         assert_eq!(known(), 1);
         steps.into_iter().for_each(&mut take);
         assert_eq!(known(), 1, "{steps:?}");
+        let view = format!("{:?}", *cluster.view());
+        assert!(view.contains(r#"job: Some("j")"#), "{steps:?}: {view}");
         take(&("pods of jobs", vec![Event::Delete(after.clone())]));
         assert_eq!(known(), 0, "{steps:?}");
     }
