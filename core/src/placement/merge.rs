@@ -17,6 +17,7 @@ use super::intent::{Change, Intent};
 use super::patch::{Editor, Patch, SCALAR, outline_list};
 use super::pod::{ClaimVolume, Pod};
 use super::reason::{Finding, Reason, quoted};
+use super::record;
 use super::toleration::tolerates;
 pub(crate) use pod_affinity::leave_out_hints;
 pub use pod_affinity::takes_pod_term;
@@ -39,7 +40,7 @@ pub fn merge(
     let mut merge = Merge { pod, intents, editor, findings: Vec::new() };
     merge.set_labels();
     merge.set_annotations();
-    merge.set_record(record);
+    merge.set_annotation(record::KEY, record);
     merge.set_node_name();
     merge.add_node_affinity();
     merge.add_pod_affinity();
@@ -191,5 +192,115 @@ impl Merge<'_> {
                 json!({"effect": effect, "key": key, "operator": "Equal", "value": value});
             self.editor.append(&["spec", "tolerations"], toleration);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubernetes::{HOSTNAME, PREFERRED, REQUIRED};
+    use crate::placement::intent::{Enforcement, PodTerm, Selector, on_node};
+    use crate::placement::object::Object;
+
+    const GATE: &str = "stowplan.dev/placeholder";
+    const LABELS: [(&str, &str); 2] = [
+        ("app.kubernetes.io/component", "affinity-assistant"),
+        ("app.kubernetes.io/instance", "affinity-assistant-0123456789"),
+    ];
+
+    fn intent(key: &'static str, change: Change) -> Intent {
+        Intent { system: "test", key, why: format!("{key}=value"), change }
+    }
+
+    fn member_term() -> PodTerm {
+        let labels = LABELS.map(|(key, value)| (key, value.to_owned()));
+        PodTerm { enforcement: Enforcement::Required, selector: Selector::Labels(labels.into()) }
+    }
+
+    /// The spec after the merge, and the paths of the operations.
+    fn merged(spec: &Value, changes: Vec<Change>) -> Result<(Value, Vec<String>), Vec<Finding>> {
+        let mut document = json!({"metadata": {"name": "p"}, "spec": spec});
+        let text = document.to_string();
+        let object: Object<'_> = serde_json::from_str(&text).unwrap();
+        let pod = Pod::decode("default", &object).unwrap();
+        let intents: Vec<_> = changes.into_iter().map(|change| intent("key", change)).collect();
+        let operations = merge(&pod, &intents, None)?.operations();
+        json_patch::patch(&mut document, &operations).unwrap();
+        let paths = operations.iter().map(|operation| operation.path().to_string()).collect();
+        Ok((document["spec"].take(), paths))
+    }
+
+    #[test]
+    fn a_gate_and_a_node_name_never_meet() {
+        let (gate, set) = (|| Change::Gate(GATE), || Change::SetNodeName("n1".to_owned()));
+        for changes in [vec![gate(), set()], vec![set(), gate()]] {
+            let findings = merged(&json!({}), changes).unwrap_err();
+            let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+            assert_eq!(finding.reason, Reason::NodeNameConflict);
+            let text = finding.to_string();
+            assert!(text.contains("key=value sets spec.nodeName") && text.contains(GATE), "{text}");
+        }
+        let on_n1 = Change::NodeAffinity(vec![on_node("n1")]);
+        let changes = vec![gate(), gate(), on_n1, Change::ReleaseNodeName];
+        let (spec, _) = merged(&json!({"nodeName": "n1"}), changes).unwrap();
+        assert_eq!(spec["schedulingGates"], json!([{"name": GATE}]), "the gate is added once");
+        assert!(spec.get("nodeName").is_none());
+    }
+
+    #[test]
+    fn a_term_of_labels_is_recognized_in_any_order() {
+        let labels: Map<_, _> =
+            LABELS.iter().rev().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+        let written = json!({"labelSelector": {"matchLabels": labels}, "topologyKey": HOSTNAME});
+        let (spec, paths) = merged(&json!({}), vec![Change::PodAffinity(member_term())]).unwrap();
+        assert_eq!(spec["affinity"]["podAffinity"][REQUIRED], json!([written]));
+        assert_eq!(paths.len(), 1);
+
+        // How many operations add the term to a pod with this affinity between pods, if it takes the term.
+        let added = |affinity: Value| {
+            let spec = json!({"affinity": affinity});
+            let text = json!({"spec": spec}).to_string();
+            let object: Object<'_> = serde_json::from_str(&text).unwrap();
+            let takes = takes_pod_term(&Pod::decode("default", &object).unwrap(), &member_term());
+            match merged(&spec, vec![Change::PodAffinity(member_term())]) {
+                Ok((_, paths)) => {
+                    assert!(takes, "{spec}: {paths:?}");
+                    Some(paths.len())
+                }
+                Err(findings) => {
+                    assert_eq!((takes, findings[0].reason), (false, Reason::PodAffinityConflict));
+                    None
+                }
+            }
+        };
+        let beside = |term: &Value| added(json!({"podAffinity": {REQUIRED: [term]}}));
+        let changed = |pointer: &str, member: &str, value: Value| {
+            let mut term = written.clone();
+            term.pointer_mut(pointer).unwrap()[member] = value;
+            term
+        };
+        let mut again = changed("/labelSelector", "matchExpressions", json!([]));
+        again["namespaces"] = json!([]);
+        for same in [&written, &again] {
+            assert_eq!(beside(same), Some(0), "{same}");
+        }
+        let exists = json!([{"key": "a", "operator": "Exists"}]);
+        let (selector, labels) = ("/labelSelector", "/labelSelector/matchLabels");
+        for other in [
+            changed("", "topologyKey", json!("topology.kubernetes.io/zone")),
+            changed("", "namespaces", json!(["other"])),
+            changed("", "namespaceSelector", json!({})),
+            changed("", "matchLabelKeys", json!(["a"])),
+            changed(selector, "matchExpressions", exists),
+            changed(labels, "another", json!("label")),
+            changed(labels, LABELS[1].0, json!("affinity-assistant-9876543210")),
+            changed(selector, "matchLabels", json!({LABELS[0].0: LABELS[0].1})),
+            changed("", "labelSelector", Value::Null),
+        ] {
+            assert_eq!(beside(&other), None, "{other}");
+        }
+        assert!(added(json!({"podAffinity": {REQUIRED: null}})).is_some());
+        let apart = json!({REQUIRED: [{"topologyKey": HOSTNAME}]});
+        assert!(added(json!({"podAffinity": {PREFERRED: []}, "podAntiAffinity": apart})).is_some());
     }
 }

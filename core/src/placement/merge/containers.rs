@@ -144,12 +144,12 @@ fn change_container(
     editor: &mut Editor,
 ) -> Result<(), Conflict> {
     let index = index.to_string();
-    let path = |field| ["spec", "containers", &index, field];
+    let field_of = |field| ["spec", "containers", &index, field];
     match change {
         ContainerChange::Variable { name, value } => {
             let mut present = container.env.iter().flatten();
             match present.find(|variable| variable.name == *name) {
-                None => editor.append(&path("env"), json!({"name": name, "value": value})),
+                None => editor.append(&field_of("env"), json!({"name": name, "value": value})),
                 Some(own) if own.value.as_ref() == Some(value) => {}
                 Some(own) => {
                     let own = own.value.as_ref().map(|of| format!(" to {}", quoted(of)));
@@ -168,21 +168,21 @@ fn change_container(
                 }
             }
         }
-        ContainerChange::Mount { volume, part, path: at } => {
+        ContainerChange::Mount { volume, part, path } => {
             let mut present = container.volume_mounts.iter().flatten();
-            match present.find(|of| of.mount_path.trim_end_matches('/') == at) {
+            match present.find(|of| of.mount_path.trim_end_matches('/') == path) {
                 None => {
-                    let mut mount = json!({"mountPath": at, "name": volume});
+                    let mut mount = json!({"mountPath": path, "name": volume});
                     if let Some(part) = part {
                         mount["subPath"] = json!(part);
                     }
-                    editor.append(&path("volumeMounts"), mount);
+                    editor.append(&field_of("volumeMounts"), mount);
                 }
                 Some(own) if own.name == *volume => {}
                 Some(own) => {
                     return Err((
                         format!(
-                            "container {} mounts volume {} at {at}",
+                            "container {} mounts volume {} at {path}",
                             quoted(container.name.as_str()),
                             quoted(&own.name)
                         ),
@@ -195,12 +195,12 @@ fn change_container(
             let is_set = container.command.as_ref().is_some_and(|of| !of.is_empty());
             if !is_set {
                 let words = command.iter().map(|word| word.as_str().into()).collect();
-                editor.set_list(&path("command"), words);
+                editor.set_list(&field_of("command"), words);
             }
         }
         ContainerChange::ReadinessProbe(probe) => {
             if container.readiness_probe.is_none_or(|own| own.get() == "null") {
-                editor.set(&path("readinessProbe"), probe.clone());
+                editor.set(&field_of("readinessProbe"), probe.clone());
             }
         }
     }

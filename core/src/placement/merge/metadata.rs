@@ -61,11 +61,7 @@ impl Merge<'_> {
         }
     }
 
-    pub(super) fn set_record(&mut self, record: Option<&str>) {
-        self.set_annotation(record::KEY, record);
-    }
-
-    fn set_annotation(&mut self, key: &str, value: Option<&str>) {
+    pub(super) fn set_annotation(&mut self, key: &str, value: Option<&str>) {
         let path = ["metadata", "annotations", key];
         match value {
             Some(value) if self.pod.annotation(key) == Some(value) => {}
