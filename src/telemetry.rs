@@ -43,8 +43,8 @@ pub struct WriteLabels {
     pub outcome: &'static str,
 }
 
-/// Declares every metric: its help, its field and type, and its unit (`seconds`, or none) with its name and
-/// how it is made if not empty.
+/// Declares every metric: its help in one line, its field and type, and its unit (`seconds`, or none) with its
+/// name and how it is made if not empty.
 macro_rules! metrics {
     (@new) => { Default::default() };
     (@new $new:expr) => { $new };
@@ -102,15 +102,15 @@ metrics! {
     policy_info: Family<[(&'static str, String); 1], Gauge> = number("policy_info");
     /// Objects in the View
     store_objects: Family<KindLabels, Gauge> = number("store_objects");
-    #[doc = "Whether the View has seen all objects of a kind"]
+    /// 1 once the View has seen all objects of a kind
     store_synced: Family<KindLabels, Gauge> = number("store_synced");
     /// Watches that failed and were started again
     watch_errors: Family<KindLabels, Counter> = number("watch_errors");
     /// The time since a watch last heard from the API server: an event, a list or a bookmark
     watch_age: Family<KindLabels, Gauge> = seconds("watch_age");
-    #[doc = "Whether the policy is invalid or missing, and an older policy or none is in force"]
+    /// 1 while the policy is invalid or missing, and an older policy or none is in force
     policy_rejected: Gauge = number("policy_rejected");
-    #[doc = "Whether this process is the leader of the controllers"]
+    /// 1 while this process is the leader of the controllers
     controller_leader: Gauge = number("controller_leader");
     /// Writes of the controller, by outcome
     controller_writes: Family<WriteLabels, Counter> = number("controller_writes");

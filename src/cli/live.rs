@@ -1,4 +1,4 @@
-//! Reads the cluster of a kubeconfig context once, for `plan --live` and `check`.
+//! Reads the cluster of a kubeconfig context once, for `plan --live`, and what `check` and `teardown` share with it.
 
 mod access;
 pub(super) mod lists;

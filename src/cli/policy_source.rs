@@ -89,7 +89,7 @@ pub(super) struct Keeper {
     namespace: String,
     /// The image of placeholders if the policy names none.
     image: String,
-    /// The policy in force, and the reason why the last finding did not become that.
+    /// The policy in force, and the reason why the last finding did not come into force.
     state: PolicyStatus,
     /// True if the reason was its content, and not a source that does not answer.
     is_rejected: bool,

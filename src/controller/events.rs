@@ -123,7 +123,8 @@ fn cut(note: &str) -> String {
 
 /// The notes that this process has recorded, by the object, the reason, and the note without its digits: an
 /// object can have two notes with the same reason at once.
-/// The value is the hash of the last note with its digits, and when it was recorded.
+///
+/// For each of them: the hash of the last note with its digits, and when it was recorded.
 #[derive(Debug)]
 struct Notes(Recent<(u64, Instant)>);
 

@@ -84,7 +84,8 @@ fn outline(object: &RawValue) -> Result<Outline, ParseError> {
 }
 
 fn conclude(outcome: Outcome, policy: &Policy) -> Decision {
-    let Outcome { findings, warnings, .. } = outcome;
+    let Outcome { findings, warnings, intents, .. } = outcome;
+    debug_assert!(intents.is_empty(), "a validation changes nothing: {intents:?}");
     let Some(first) = findings.first() else {
         return match warnings.is_empty() {
             true => Decision::Pass(Pass::Valid),

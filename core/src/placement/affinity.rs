@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use serde::Serialize;
 
-/// A requirement of a node selector term or of a label selector, borrowed from either's author.
+/// A requirement of a node selector term, borrowed from its author.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct Requirement<'t> {
     /// The key of the field or the label.

@@ -215,9 +215,9 @@ pub enum Selector {
     /// other requirements are on keys in `may_also_have`. So every form of a term is recognized (the
     /// default one and that of `compat: upstream`), even if the policy has changed since.
     Expressions {
-        /// The requirements that identify the term.
+        /// The requirements that identify the term. Each has one value.
         identity: Vec<LabelSelectorRequirement>,
-        /// The requirements that only some forms of the term have. Their keys are in `may_also_have`.
+        /// The requirements that only some forms of the term have, each with one value. Their keys are in `may_also_have`.
         further: Vec<LabelSelectorRequirement>,
         /// The keys that requirements beside `identity` may have in any form of the term.
         may_also_have: &'static [&'static str],

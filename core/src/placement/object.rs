@@ -1,6 +1,6 @@
 //! An object of any kind as a request carries it: metadata decoded, the spec left as raw slices.
 //!
-//! Only fields that stowplan reads are decoded. Everything else is skipped, so fields of newer
+//! Only members that stowplan reads are decoded. Everything else is skipped, so fields of newer
 //! Kubernetes releases pass through untouched. Each byte is scanned once: the members of the spec
 //! that a placement may need are kept as raw slices, and decoded only if the object has one of
 //! stowplan's keys, which nearly none has.

@@ -1,4 +1,4 @@
-//! The fields of a pod that a decision reads, borrowed from the bytes that the API server sent.
+//! The fields of a pod that a decision reads. Most are borrowed from the bytes that the API server sent.
 
 use std::borrow::Cow;
 
@@ -58,7 +58,7 @@ pub struct EphemeralVolume<'a> {
     pub class: Option<String>,
 }
 
-/// A volume of any type; only its claim is read.
+/// A volume of any type; only a claim, or the template of one, is read.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Volume<'a> {

@@ -22,9 +22,9 @@ pub(crate) type MapFn = fn(&Context<'_>) -> Part;
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     pub(crate) groups: Vec<Group>,
-    /// Nodes on which a pod of a group may still come to run.
+    /// Nodes on which a pod of a group may still come to run. Its `group` becomes an index of the map's groups.
     pub(crate) reserved: Vec<(String, MapReserved)>,
-    /// Nodes with a role.
+    /// Nodes with a role. Its `group` becomes an index of the map's groups.
     pub(crate) badges: Vec<(String, MapBadge)>,
     pub(crate) cells: Vec<Cell>,
 }

@@ -180,7 +180,7 @@ impl Placing<'_> {
         self.outcome.findings.push(Finding::new(reason, subject, problem, remedy));
     }
 
-    /// Reports a finding that leaves the pod without an answer.
+    /// Reports a finding. Returns `None`, because there is no result with it.
     fn refuse<T>(&mut self, reason: Reason, key: &str, problem: String, remedy: &str) -> Option<T> {
         self.report(reason, key, problem, remedy);
         None

@@ -1,8 +1,7 @@
 //! Reads documents with a foreign schema, which a newer release may have written: a field of another
 //! type than expected counts as absent and is reported, and the rest of the object is still read.
 //!
-//! A row's fields are decoded by derived types, whose fields have the types [`Lenient`], [`Part`],
-//! [`List`] and [`Text`].
+//! Derived types read such fields as [`Lenient`], [`Part`], [`List`] and [`Text`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

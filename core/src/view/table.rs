@@ -1,7 +1,7 @@
 //! The tables of a View. Each keeps some fields of the objects of one kind.
 //!
-//! A kind is one resource of the API server, and several tables may read it. Each is an implementation of
-//! [`Table`].
+//! A kind is one resource of the API server, and several tables may read it. What a table keeps of an object
+//! is its [`TableRow`]; how it stores the rows is its [`Table`].
 
 use std::borrow::Cow;
 use std::fmt::Debug;

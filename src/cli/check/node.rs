@@ -15,6 +15,7 @@ pub(super) static KIND: CheckedKind = CheckedKind {
     missing: "node",
     needs_all_pods: true,
     check: diagnose,
+    // Nodes are in no namespace.
     find_all: |_| BTreeSet::new(),
 };
 

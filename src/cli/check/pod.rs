@@ -32,6 +32,7 @@ pub(super) static KIND: CheckedKind = CheckedKind {
         let pod = context.cluster.pod(&name.namespace, &name.name)?;
         Some(diagnose(context, name, pod))
     },
+    // `check -n` lists the pods itself.
     find_all: |_| BTreeSet::new(),
 };
 

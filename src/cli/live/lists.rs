@@ -140,7 +140,7 @@ impl Lists {
             // A kind that is not served has no objects.
             for document in listed.unwrap_or_default() {
                 let object = Object::from_document(document.clone(), scope);
-                let object = object.map_err(|problem| invalid(plural, &problem))?;
+                let object = object.map_err(|problem| unlisted(plural, &problem))?;
                 object.into_iter().for_each(|object| view.apply(object));
                 keep(document);
             }
@@ -273,7 +273,6 @@ impl Lists {
         let without = "it is not known whether stowplan's controller runs";
         let leases = list_pages(&api, named).await;
         let leases = self.unless_forbidden(leases, "leases", without)?;
-        // The clock of this machine may be minutes away from those of the cluster.
         let now = time_of_cluster(&self.connection.client).await;
         Ok(leases.map(|leases| match leases.as_slice() {
             [] => ControllerState::NotYet,
@@ -316,7 +315,7 @@ impl Lists {
             let listed = self.unless_forbidden(listed, "workloads", without)?;
             let documents = build_documents(listed.unwrap_or_default(), &resource).into_iter();
             let read = documents.map(serde_json::from_value).collect::<Result<_, _>>();
-            return read.map_err(|problem| invalid("workloads", &problem.to_string()));
+            return read.map_err(|problem| unlisted("workloads", &problem.to_string()));
         }
         Ok(Vec::new())
     }
@@ -355,12 +354,12 @@ impl Lists {
                 format!("{}: {error}{root}", self.connection.server)
             }
         };
-        invalid(plural, &problem)
+        unlisted(plural, &problem)
     }
 }
 
 /// The error for a list that cannot be read, or with an object that cannot be decoded.
-fn invalid(plural: &str, problem: &str) -> anyhow::Error {
+fn unlisted(plural: &str, problem: &str) -> anyhow::Error {
     anyhow!("{plural} cannot be listed: {problem}")
 }
 

@@ -296,7 +296,7 @@ fn find_problems(value: &Value, schema: &Value) -> Vec<String> {
     problems
 }
 
-/// Writes the allowed range of a number that is outside of it.
+/// Returns the allowed range of a number that is outside of it.
 fn find_missed_range(number: f64, [least, most]: [Option<f64>; 2]) -> Option<String> {
     if least.is_none_or(|least| number >= least) && most.is_none_or(|most| number <= most) {
         return None;

@@ -117,8 +117,8 @@ impl<'v> Machines<'v> {
         }
     }
 
-    /// Decides whether the scheduler may choose a machine for a pod.
-    fn allows(&self, newcomer: Newcomer<'v>) -> impl Fn(&Name) -> bool + use<'v> {
+    /// Returns a test for machines: true for those that the scheduler may choose for a pod.
+    fn choice_of(&self, newcomer: Newcomer<'v>) -> impl Fn(&Name) -> bool + use<'v> {
         let (view, needs) = (self.view, newcomer.pod.needs());
         move |node| check_node(view, &node.name, &needs, SCHEDULER_BESIDE).is_ok()
     }
@@ -126,7 +126,7 @@ impl<'v> Machines<'v> {
     /// The machines with a feasible NUMA node that the scheduler may choose, each with the first such NUMA
     /// node; at most `most` of them.
     pub(super) fn find_feasible(&self, newcomer: Newcomer<'v>, most: usize) -> Vec<(&'v str, u8)> {
-        let is_allowed = self.allows(newcomer);
+        let is_allowed = self.choice_of(newcomer);
         // Pods that may use more machines than that do not all get the first ones.
         let first = match self.machines.len() > most {
             true => spread(&newcomer.pod.identity.uid, self.machines.len()),
@@ -142,7 +142,7 @@ impl<'v> Machines<'v> {
 
     /// Returns true if a NUMA node is feasible but for pods that no report names yet.
     pub(super) fn is_feasible_later(&self, newcomer: Newcomer<'v>) -> bool {
-        let is_allowed = self.allows(newcomer);
+        let is_allowed = self.choice_of(newcomer);
         self.machines.iter().any(|(node, machine)| {
             machine.find_feasible_later(newcomer).is_some() && is_allowed(node)
         })
@@ -150,7 +150,7 @@ impl<'v> Machines<'v> {
 
     /// Returns true if a machine without a feasible NUMA node has one but for pods that no report names yet.
     pub(super) fn lacks_reports(&self, newcomer: Newcomer<'v>) -> bool {
-        let is_allowed = self.allows(newcomer);
+        let is_allowed = self.choice_of(newcomer);
         self.machines.iter().any(|(node, machine)| {
             machine.find_feasible(newcomer).is_none()
                 && machine.find_feasible_later(newcomer).is_some()
@@ -169,7 +169,7 @@ impl<'v> Machines<'v> {
         &self,
         newcomer: Newcomer<'v>,
     ) -> impl Iterator<Item = (bool, Vec<Verdict<'v>>)> {
-        let is_allowed = self.allows(newcomer);
+        let is_allowed = self.choice_of(newcomer);
         self.machines
             .iter()
             .map(move |(node, machine)| (is_allowed(node), machine.verdicts(newcomer).collect()))

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::NAME;
 use super::check::KIND;
-use super::cluster::{Cluster, Problem, reason, service_field};
+use super::cluster::{Cluster, reason, service_field};
 use super::config::HOSTFILE;
 use super::keys::ROLE;
 use super::reconcile;
@@ -88,13 +88,13 @@ fn preview(cluster: &Cluster<'_>, now: Timestamp) -> Whole {
             cluster.name.name
         ));
     }
-    if let Some(Problem { reason: word, text: why, remedy }) = &problem {
-        // They may be in the cluster, whose workloads `plan` does not read.
-        if *word == reason::NO_WORKERS && cluster.of_role(Role::Worker).next().is_none() {
+    if let Some(problem) = &problem {
+        // With the same reason, workers may be there that none of the workloads here makes.
+        if problem.reason == reason::NO_WORKERS && cluster.of_role(Role::Worker).next().is_none() {
             text.push("the launcher waits for workers: no workload here makes any".to_owned());
         } else {
-            text.push(format!("{word}: does not start: {why}"));
-            text.push(format!("  {remedy}"));
+            text.push(format!("{}: does not start: {}", problem.reason, problem.text));
+            text.push(format!("  {}", problem.remedy));
         }
     }
     Whole {

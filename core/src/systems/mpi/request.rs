@@ -217,18 +217,18 @@ fn parse_cluster(text: &str) -> Result<String, Wrong> {
     Err((format!("{} {problem}", quoted(text)), remedy))
 }
 
-/// Returns what was parsed; else that the text is wrong, and what to write instead.
-fn or_wrong<T>(found: Option<T>, text: &str, problem: &str, remedy: &str) -> Result<T, Wrong> {
+/// Returns the parsed value. If there is none, returns the problem with the text, and the remedy.
+fn require<T>(found: Option<T>, text: &str, problem: &str, remedy: &str) -> Result<T, Wrong> {
     found.ok_or_else(|| (format!("{} {problem}", quoted(text)), remedy.to_owned()))
 }
 
 fn parse_role(text: &str) -> Result<Role, Wrong> {
-    or_wrong(Role::parse(text), text, "is no role", "write launcher or worker")
+    require(Role::parse(text), text, "is no role", "write launcher or worker")
 }
 
 fn parse_implementation(text: &str) -> Result<Implementation, Wrong> {
     let remedy = "write openmpi (the default), intel or mpich";
-    or_wrong(Implementation::parse(text), text, "is not known", remedy)
+    require(Implementation::parse(text), text, "is not known", remedy)
 }
 
 /// Parses digits, without a sign.
@@ -239,12 +239,12 @@ fn parse_digits<T: FromStr>(text: &str) -> Option<T> {
 fn parse_number(text: &str, what: &str) -> Result<u32, Wrong> {
     let number = parse_digits(text).filter(|number| (1..=MOST).contains(number));
     let problem = format!("is not a number of {what}");
-    or_wrong(number, text, &problem, &format!("write a whole number from 1 to {MOST}"))
+    require(number, text, &problem, &format!("write a whole number from 1 to {MOST}"))
 }
 
 fn parse_port(text: &str) -> Result<u16, Wrong> {
     let port = parse_digits(text).filter(|port| *port > 0);
-    or_wrong(port, text, "is not a port", "write a number from 1 to 65535")
+    require(port, text, "is not a port", "write a number from 1 to 65535")
 }
 
 fn parse_path(text: &str) -> Result<String, Wrong> {
@@ -252,7 +252,7 @@ fn parse_path(text: &str) -> Result<String, Wrong> {
     let remedy = format!(
         "write an absolute path of letters, digits, ., _ and -, such as {ROOT_SSH_DIR} (the default) or /home/mpiuser/.ssh"
     );
-    or_wrong(path.map(str::to_owned), text, "is not a directory", &remedy)
+    require(path.map(str::to_owned), text, "is not a directory", &remedy)
 }
 
 fn parse_clean_up(text: &str) -> Result<CleanUp, Wrong> {
@@ -261,18 +261,18 @@ fn parse_clean_up(text: &str) -> Result<CleanUp, Wrong> {
         "workers" => Some(CleanUp::Workers),
         _ => None,
     };
-    or_wrong(clean_up, text, "is not known", "write none (the default) or workers")
+    require(clean_up, text, "is not known", "write none (the default) or workers")
 }
 
 fn parse_container(text: &str) -> Result<String, Wrong> {
     let name = is_dns_label(text).then(|| text.to_owned());
     let remedy = "write the name of one of the pod's containers";
-    or_wrong(name, text, "is not the name of a container", remedy)
+    require(name, text, "is not the name of a container", remedy)
 }
 
 fn parse_boolean(text: &str) -> Result<bool, Wrong> {
     let remedy = "write \"true\" or \"false\", in quotes";
-    or_wrong(text.parse().ok(), text, "is neither true nor false", remedy)
+    require(text.parse().ok(), text, "is neither true nor false", remedy)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Diagnoses for `check`: why a StreamsJob or a HostPool is not ready, and what Streams adds to the
-//! diagnosis of a pod, and of a node: the pools that have it, and their taints.
+//! Diagnoses for `check`: why a StreamsJob or a HostPool is not ready, and what Streams adds to the diagnosis of
+//! a pod, of a pod that asks an autoscaler for a node, and of a node: the pools that have it, and their taints.
 
 mod conditions;
 mod job;

@@ -23,7 +23,7 @@ pub(super) fn of_members<'v>(
         .iter()
         .filter(|member| index.is_none_or(|index| member.index == index))
         .collect();
-    let size = index.map_or_else(|| to_usize(pool.size()), |_| 1);
+    let size = if index.is_some() { 1 } else { to_usize(pool.size()) };
     if size == 0 || size > MOST || members.len() != size {
         return None;
     }

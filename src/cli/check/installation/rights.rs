@@ -76,7 +76,7 @@ impl fmt::Display for Right {
     }
 }
 
-/// Returns the rights of a table that an account needs whose container has these arguments.
+/// Reads a table: the rights that an account needs if its container has these arguments.
 fn parse(table: &str, arguments: &[String]) -> Vec<Right> {
     let value_of = |flag: &str| {
         arguments.iter().find_map(|of| of.strip_prefix(flag)?.strip_prefix('=').map(str::to_owned))

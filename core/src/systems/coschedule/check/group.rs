@@ -1,7 +1,7 @@
 //! A group that shares a node, as the cluster shows it: its placeholder, its claims and its pods.
 //!
 //! The reconciler decides what the controller does about the group. It is asked for its decision, which is
-//! explained. `placeholder`: what keeps it from its node, or off each node. `member`: the pods of the group.
+//! explained. `placeholder`: why it has no node, or should leave it. `member`: the pods of the group.
 
 mod member;
 mod placeholder;

@@ -45,10 +45,10 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
             .asked
             .push(format!("a part of PipelineRun {}, whose groups follow", root_name.name));
     }
-    let exclusion = || Exclusion::of_namespace(&key.namespace, view, policy);
+    let exclusion = Exclusion::of_namespace(&key.namespace, view, policy);
     let ignored_because = match policy.coschedule.enabled {
         false => Some("the policy has coscheduling disabled".to_owned()),
-        true => exclusion().map(|exclusion| exclusion.explain(&key.namespace)),
+        true => exclusion.map(|exclusion| exclusion.explain(&key.namespace)),
     };
     if let Some(why) = ignored_because {
         diagnosis.decided.push(format!("nothing: {why}"));

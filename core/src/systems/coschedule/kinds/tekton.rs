@@ -1,4 +1,5 @@
-//! Tekton's API group: its kinds, and its objects as owners of others.
+//! Tekton's API group: its kinds, its objects as owners of others, the status of runs, and how fields of its
+//! objects are read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::Value;

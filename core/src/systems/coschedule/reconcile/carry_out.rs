@@ -67,7 +67,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
     }
 
     /// Patches the StatefulSet of a placeholder. Its pod is not affected until it is deleted.
-    pub(super) fn change(
+    fn change(
         &mut self,
         name: &Name,
         placeholder: &Placeholder,
@@ -121,7 +121,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
 
     /// Adds the actions of a decision about a placeholder.
     pub(super) fn carry_out(&mut self, state: &State<'_>, decision: Decision<'_>) {
-        let Decision { is_over, next, keeps_node, members, waits, recheck_at } = decision;
+        let Decision { next, keeps_node, members, waits, recheck_at } = decision;
         recheck_at.into_iter().for_each(|at| self.recheck_by(at));
         waits.iter().for_each(|why| self.report_waiting(state.run, &state.waiting, why));
         for (pod, step) in members {
@@ -129,8 +129,8 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         }
         let (name, placeholder) = (state.name, state.placeholder);
         match next {
-            Next::Nothing if is_over => self.delete(name, placeholder),
             Next::Nothing => {}
+            Next::Delete => self.delete(name, placeholder),
             Next::Unmark(marks) => {
                 let remove = |mark| remove(&["metadata", "annotations", mark]);
                 self.change(name, placeholder, marks.into_iter().map(remove).collect());
@@ -323,11 +323,7 @@ pub(super) fn recreate(name: &Name, identity: &Identity, owner: &str, why: &str)
 }
 
 /// The operations that set an annotation of a StatefulSet.
-pub(super) fn annotate(
-    placeholder: &Placeholder,
-    annotation: &str,
-    value: String,
-) -> Vec<PatchOperation> {
+fn annotate(placeholder: &Placeholder, annotation: &str, value: String) -> Vec<PatchOperation> {
     let is_annotated = placeholder.details.as_ref().is_some_and(|details| details.is_annotated);
     match is_annotated {
         true => vec![add(&["metadata", "annotations", annotation], value)],

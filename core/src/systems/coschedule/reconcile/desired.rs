@@ -146,10 +146,10 @@ impl<'v> Sources<'v> {
             let ends = members.iter().all(|(_, member)| ends(member));
             let is_held = family::held_by(&name, self.view).is_some();
             if self.view.placeholder(&name).is_none() && !is_held {
-                // Those that a gate of others holds come last.
-                let age =
+                // Members that a gate of others holds come last.
+                let rank =
                     |member: &Member| (member.other_gate().is_some(), member.identity.created);
-                let oldest = members.iter().map(|(_, member)| age(member)).min();
+                let oldest = members.iter().map(|(_, member)| rank(member)).min();
                 let since = oldest.and_then(|(_, created)| created);
                 let claims = claims.iter().map(|claim| (*claim).into()).collect();
                 live.push(LiveGroup::native(&name, group, claims, since));

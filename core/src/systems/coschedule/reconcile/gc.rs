@@ -25,14 +25,15 @@ use crate::view::Name;
 /// The longest time that a pod with a parked claim waits before it is deleted.
 const LONGEST_PARKED: SignedDuration = SignedDuration::from_mins(1);
 
-/// Decides about a placeholder that is not needed, or not stowplan's. `None`: an active group needs it.
+/// Decides about a placeholder that is not needed, or not stowplan's. A decision without a step leaves it as it is:
+/// it is being deleted, is another's, or Tekton is not served. `None`: an active group needs it.
 pub(super) fn end<'v>(state: &State<'v>, facts: &Facts<'v>) -> Option<Decision<'v>> {
     let State { name, placeholder, view, .. } = state;
     // Users can set the label on a StatefulSet that is not stowplan's.
     if placeholder.identity.deleting || !name.name.starts_with(NAME_PREFIX) {
         return Some(Decision::default());
     }
-    let ended = || Some(Decision { is_over: true, ..Decision::default() });
+    let ended = || Some(Decision { next: Next::Delete, ..Decision::default() });
     let run_uid = placeholder.run.as_ref().map(|run| &*run.uid);
     let has_members = || {
         view.members_of(name).any(|(pod, member)| {
@@ -60,7 +61,7 @@ pub(super) fn end<'v>(state: &State<'v>, facts: &Facts<'v>) -> Option<Decision<'
 /// Not if one of its claims is being deleted: Kubernetes keeps a deleted claim while a pod mounts it.
 fn end_without_members<'v>(state: &State<'v>, facts: &Facts<'v>) -> Decision<'v> {
     let State { name, placeholder, details, view, .. } = state;
-    let ended = Decision { is_over: true, ..Decision::default() };
+    let ended = Decision { next: Next::Delete, ..Decision::default() };
     let mut claims = placeholder.mounted(name).filter_map(|claim| view.claim(&claim));
     if claims.any(|claim| claim.identity.deleting) {
         return ended;

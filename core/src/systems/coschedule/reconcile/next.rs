@@ -47,8 +47,6 @@ pub(super) use room::needed as needed_room;
 /// The next step for a placeholder and its members.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Decision<'v> {
-    /// True if it is no longer needed, and is deleted.
-    pub(crate) is_over: bool,
     /// The next write to its StatefulSet or its pod.
     pub(crate) next: Next,
     /// The steps for its members.
@@ -66,6 +64,8 @@ pub(crate) struct Decision<'v> {
 pub(crate) enum Next {
     #[default]
     Nothing,
+    /// Delete the StatefulSet: it is no longer needed.
+    Delete,
     /// Remove these annotations from the StatefulSet.
     Unmark(Vec<&'static str>),
     /// Set this annotation on the StatefulSet.

@@ -100,7 +100,8 @@ impl<'v> Facts<'v> {
         all.next().or_else(|| plain.map(|(name, _, claim)| (name, claim)).next())
     }
 
-    /// Returns the bound members of other groups that mount one of these claims which a single node mounts.
+    /// Returns the bound pods outside of the placeholder's group that mount one of these claims which a single
+    /// node mounts.
     fn users<'s>(
         &self,
         placeholder: &'s Name,

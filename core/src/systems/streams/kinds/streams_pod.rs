@@ -171,7 +171,7 @@ fn find_pools(pod: &core::Pod) -> Box<[(Box<str>, Option<u32>)]> {
     pools.into()
 }
 
-/// A colocation group: the pods of a namespace with one colocation label.
+/// The pods of a namespace with one label, key and value, that puts them on one node.
 #[derive(Debug, Eq, Hash, PartialEq)]
 pub(super) struct Group {
     namespace: Box<str>,

@@ -93,10 +93,9 @@ impl<'v> Placements<'v> {
         if !jobs.iter().any(|(_, job)| is_searched(job)) {
             for (name, job) in jobs {
                 let findings = check(name, job, view, policy);
-                let may_wait = may_wait(&findings, policy);
-                placements
-                    .jobs
-                    .insert(name, Placement { findings, may_wait, ..Placement::default() });
+                let mut placement = Placement { findings, ..Placement::default() };
+                placement.may_wait = may_wait(&placement.findings, policy);
+                placements.jobs.insert(name, placement);
             }
             return placements;
         }
@@ -129,7 +128,8 @@ impl<'v> Placements<'v> {
     }
 }
 
-/// Returns true if a job with these findings lacks only nodes, and the policy lets it wait for them.
+/// Returns true if nodes are all that a job with these findings lacks, and the policy lets it wait for them. A
+/// job without findings lacks nothing.
 fn may_wait(findings: &[Finding], policy: &Policy) -> bool {
     policy.streams.unmet == Unmet::Wait && findings.iter().all(lacks_only_nodes)
 }

@@ -245,8 +245,9 @@ fn choose_members(
         fill_slots(&mut members[number], pool.size, further);
         taken.extend(members[number].values());
     }
-    let shared = problem.pools.iter().enumerate();
-    for (number, pool) in shared.filter(|(_, pool)| pool.required && !pool.exclusive) {
+    let pools = problem.pools.iter().enumerate();
+    let shared = pools.filter(|(_, pool)| pool.required && !pool.exclusive);
+    for (number, pool) in shared {
         let own: HashSet<Place> = members[number].values().copied().collect();
         let rank = |class: usize| problem.classes[class].rank;
         let mut classes: Vec<usize> = pool.eligible.ones().collect();

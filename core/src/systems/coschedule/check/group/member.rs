@@ -18,7 +18,7 @@ use crate::view::{Name, Owner, Resources};
 
 impl CheckedGroup<'_> {
     /// A pod of the group.
-    pub(in crate::systems::coschedule::check) fn diagnose_member(&self, pod: &Pod) -> Diagnosis {
+    pub(crate) fn diagnose_member(&self, pod: &Pod) -> Diagnosis {
         let mut diagnosis = of_pod(pod, &self.name.namespace, self.cluster);
         if node_name(pod).is_none() && !is_finished(pod) {
             gates::report_foreign(&mut diagnosis, pod, self.cluster);
@@ -29,11 +29,7 @@ impl CheckedGroup<'_> {
 
     /// Reports why a waiting pod is not beside the placeholder, and what the controller does with it.
     /// Reports nothing if the pod waits for the placeholder.
-    pub(in crate::systems::coschedule::check) fn report_outside(
-        &self,
-        diagnosis: &mut Diagnosis,
-        pod: &Pod,
-    ) {
+    pub(crate) fn report_outside(&self, diagnosis: &mut Diagnosis, pod: &Pod) {
         let namespace = &self.name.namespace;
         let name = Name::new(namespace, pod.metadata.name.as_deref().unwrap_or_default());
         let mut steps = self.explained.iter().flat_map(|explained| &explained.members);

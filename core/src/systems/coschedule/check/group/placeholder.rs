@@ -41,7 +41,7 @@ impl Refusal<'_> {
 
 impl CheckedGroup<'_> {
     /// The diagnosis of the placeholder itself: why it is not where it should be.
-    pub(in crate::systems::coschedule::check) fn placeholder(&self) -> Diagnosis {
+    pub(crate) fn placeholder(&self) -> Diagnosis {
         let Name { namespace, name } = self.name;
         let mut diagnosis = Diagnosis::new(STATEFUL_SET.kind, self.name);
         diagnosis.scheduler = self.pod.and_then(scheduler);
@@ -90,12 +90,7 @@ impl CheckedGroup<'_> {
 
     /// Reports that the placeholder should exist and does not. Its controller writes events about
     /// the object `kind` `name`.
-    pub(in crate::systems::coschedule::check) fn report_missing(
-        &self,
-        diagnosis: &mut Diagnosis,
-        kind: &str,
-        name: &str,
-    ) {
+    pub(crate) fn report_missing(&self, diagnosis: &mut Diagnosis, kind: &str, name: &str) {
         let refused = self.cluster.warning(self.name, reason::PLACEHOLDER_NOT_MADE);
         if let Some(refused) = refused {
             diagnosis.report(

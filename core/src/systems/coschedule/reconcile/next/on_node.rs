@@ -364,7 +364,7 @@ impl<'v> Decider<'_, 'v> {
     /// Lets waiting members run on the placeholder's node: removes gates, and wakes members that the
     /// scheduler refused. A member that does not follow the placeholder by pod affinity requires the node
     /// from then on, so the node must be eligible for it. Returns whether a gate is removed.
-    pub(super) fn admit_and_wake(&mut self, placed: &Placed<'_>) -> bool {
+    fn admit_and_wake(&mut self, placed: &Placed<'_>) -> bool {
         let state = self.state;
         let mut admits = false;
         for &pod in state.waiting.iter().filter(|pod| pod.is_gated()) {
@@ -403,7 +403,7 @@ impl<'v> Decider<'_, 'v> {
     }
 
     /// Returns since when the first of the members waits that have waited longer than the grace period.
-    pub(super) fn first_overdue(&mut self, placed: &Placed<'_>) -> Option<Timestamp> {
+    fn first_overdue(&mut self, placed: &Placed<'_>) -> Option<Timestamp> {
         let (state, scheduled) = (self.state, placed.pod.scheduled_since);
         let unschedulable = state.unschedulable(scheduled);
         let unschedulable = unschedulable.filter(|(pod, _)| pod.can_follow(state.view));

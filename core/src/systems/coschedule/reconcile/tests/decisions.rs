@@ -16,6 +16,7 @@ fn explained(world: &mut World) -> Explained {
 fn shown(Explained { next, waits, members, .. }: &Explained) -> String {
     let mut shown = match next {
         Next::Nothing => "nothing".to_owned(),
+        Next::Delete => "delete".to_owned(),
         Next::Unmark(marks) => format!("unmark {}", marks.join(", ")),
         Next::Mark(mark, _) => format!("mark {mark}"),
         Next::Scale => "scale".to_owned(),

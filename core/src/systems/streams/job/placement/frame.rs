@@ -261,8 +261,8 @@ impl<'f, 'v> Frame<'f, 'v> {
         if let Ok(Form::Literal(hosts)) = &pool.form {
             for (index, host) in (0..).zip(hosts) {
                 let class = self.find_node(host).and_then(|node| self.class_of.get(node));
-                let is_free = |class: &&usize| self.classes[**class].state.is_some_and(is_free);
-                if let Some(class) = class.filter(is_free) {
+                let has_free = |class: &&usize| self.classes[**class].state.is_some_and(is_free);
+                if let Some(class) = class.filter(has_free) {
                     members.entry(index).or_insert(*class);
                 }
             }

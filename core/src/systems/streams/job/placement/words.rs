@@ -14,6 +14,10 @@ use crate::systems::streams::owners::{Owner, find_pool};
 use crate::systems::streams::resolve::find_node;
 use crate::systems::streams::witness::{self, Budget, Constraint, Pool, find_contradiction};
 
+/// The units of which a finding says what joins their elements: the message is limited, and each one costs a
+/// walk over the operators of the job.
+const MOST_JOINED: usize = 3;
+
 impl Frame<'_, '_> {
     /// Explains why the job cannot be placed: by an irreducible set of its constraints, unless the budget ends.
     pub(super) fn explain(&self, with_more_nodes: bool, budget: &mut Budget) -> Finding {
@@ -50,6 +54,8 @@ impl Frame<'_, '_> {
         parts.extend(
             alone.iter().map(|unit| format!("{} has hostIsolation", self.format_unit(*unit))),
         );
+        let joined = placed.iter().filter_map(|unit| self.format_joined(*unit));
+        parts.extend(joined.take(MOST_JOINED));
         // Units of which only their being somewhere matters.
         let plain: Vec<String> = placed
             .iter()
@@ -85,7 +91,7 @@ impl Frame<'_, '_> {
             false => "not all of these can hold together",
         };
         let problem = match parts.len() {
-            0 | 1 => format!("{what}, and no placement satisfies that ({open})"),
+            1 => format!("{what}, and no placement satisfies that ({open})"),
             _ => format!("{certainty} ({open}): {what}"),
         };
         let more = "add nodes, free some, or create the job with other constraints";
@@ -235,24 +241,23 @@ impl Frame<'_, '_> {
         format!("pool {name} has {nodes}{alone}")
     }
 
-    /// Formats the locations that the operators of a unit ask for, and what joins their elements.
+    /// Formats the locations that the operators of a unit ask for.
     fn format_claims(&self, unit: usize) -> String {
         let claims = self.claims[unit].iter().copied();
-        let mut elements: Vec<usize> = claims.clone().map(|claim| claim.by.element).collect();
-        elements.dedup();
         let parts = format_claims(self.spec, claims, |pool| {
             let name = quoted(&self.spec.pools[pool].name);
             let exclusive = if self.closure.pools[pool].exclusive { "exclusive " } else { "" };
             format!("{exclusive}pool {name}")
         });
-        let all = parts.join(" and ");
-        match elements.as_slice() {
-            [_, _, ..] => {
-                let joins = format_joins(self.spec, self.closure, &elements);
-                format!("{all}, which must share a host: {joins}")
-            }
-            _ => all,
-        }
+        parts.join(" and ")
+    }
+
+    /// Says what joins the elements of a unit that ask for locations. `None`: only one of them does.
+    fn format_joined(&self, unit: usize) -> Option<String> {
+        let mut elements: Vec<usize> =
+            self.claims[unit].iter().map(|claim| claim.by.element).collect();
+        elements.dedup();
+        (elements.len() > 1).then(|| format_joins(self.spec, self.closure, &elements))
     }
 
     /// `processing element "a"`, `the group of processing elements "a" and "b"`.

@@ -188,7 +188,8 @@ impl Lack {
     pub(super) fn explain(
         self,
         choice: &Choice<'_>,
-        (kept, released): (usize, usize),
+        kept: usize,
+        released: usize,
         limit: Option<&str>,
         view: &View,
     ) -> (usize, Option<Readiness>) {

@@ -146,7 +146,7 @@ impl<'v> Draft<'v> {
             return;
         }
         (self.missing, self.shortfall) =
-            lack.explain(&choice, (kept, released), limit, inventory.view);
+            lack.explain(&choice, kept, released, limit, inventory.view);
     }
 
     /// Chooses nodes for empty slots. Each slot is filled independently of the others.
@@ -348,8 +348,8 @@ impl<'v> Filling<'_, 'v> {
 /// The index of a recorded member's node, if the member can keep it.
 ///
 /// # Errors
-/// The reason why the member loses its node; `None`: no pods can have used it, because the pool had only
-/// reserved it.
+/// The text of the event about the node that the member loses; `None`: there is no event, because the pool had
+/// only reserved the node, and no pods can have used it.
 fn find_kept_node<'v>(
     pool: &Pool<'v>,
     member: &Member,

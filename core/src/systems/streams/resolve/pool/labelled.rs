@@ -36,7 +36,7 @@ impl Placing<'_> {
             let remedy = "use an index of the pool; it starts at 0";
             return self.report(Reason::IndexOutOfRange, key, problem, remedy);
         }
-        if let Some((reason, problem, lacks_nodes)) = find_refusal(pool) {
+        if let Some((reason, problem, lacks_nodes)) = find_problem(pool) {
             let problem = format!("HostPool {name} {problem}");
             let remedy = "see its status (`kubectl describe hostpool`)";
             if !(lacks_nodes && self.may_wait(&problem)) {
@@ -108,9 +108,9 @@ impl Placing<'_> {
     }
 }
 
-/// Finds what keeps pods from the members of a pool: the problem as the end of a sentence about the pool, and
-/// true if more nodes would help. `None`: they can be placed, or will be soon.
-fn find_refusal(pool: &HostPool) -> Option<(Reason, String, bool)> {
+/// Finds what keeps pods from the members of a pool: the reason, the problem as the end of a sentence about the
+/// pool, and true if more nodes would help. `None`: they can be placed, or will be soon.
+fn find_problem(pool: &HostPool) -> Option<(Reason, String, bool)> {
     if let Some(refused) = guard::find_current(pool, ACCEPTED) {
         let problem = format!("is not accepted: {}", refused.message);
         return Some((Reason::InvalidPool, problem, false));

@@ -1,4 +1,4 @@
-//! Which states are the same.
+//! A digest of a state: equal for states that are the same.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -191,7 +191,7 @@ impl World {
         let shape = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}});
         let nodes = NODES.map(|name| node(name, &shape));
         for object in nodes.into_iter().chain(scope.objects()) {
-            // Those that others name as their owners have UIDs already.
+            // Objects that are owners of others have UIDs already.
             if object["metadata"]["uid"].is_null() {
                 simulation.store.create(object).unwrap();
             } else {
@@ -230,7 +230,7 @@ impl World {
         (0..members.len()).filter(is_missing).collect()
     }
 
-    /// What others write to.
+    /// The objects to which others write.
     fn touched(&self) -> Vec<Id> {
         self.simulation.all("Pod").map(Id::of).chain(self.sets()).collect()
     }
