@@ -162,7 +162,11 @@ async fn create_pod(pods: Api<Pod>, name: String) -> Result<(String, Vec<Try>, b
     let stored = pods.get(&name).await.with_context(|| format!("{name} was created"))?;
     let is_placed = is_placed(&stored)?;
     if is_placed {
-        pods.delete(&name, &DeleteParams::default()).await?;
+        match pods.delete(&name, &DeleteParams::default()).await {
+            // An earlier request whose answer was lost.
+            Err(kube::Error::Api(status)) if status.reason == "NotFound" => {}
+            answer => drop(answer?),
+        }
     }
     Ok((name, tries, is_placed))
 }
