@@ -128,10 +128,11 @@ impl<'v> Placements<'v> {
     }
 }
 
-/// Returns true if nodes are all that a job with these findings lacks, and the policy lets it wait for them. A
-/// job without findings lacks nothing.
+/// Returns true if a job with these findings lacks only nodes, and the policy lets it wait for them.
 fn may_wait(findings: &[Finding], policy: &Policy) -> bool {
-    policy.streams.unmet == Unmet::Wait && findings.iter().all(lacks_only_nodes)
+    policy.streams.unmet == Unmet::Wait
+        && !findings.is_empty()
+        && findings.iter().all(lacks_only_nodes)
 }
 
 /// Returns true if the controller has set the condition Accepted to this for the job as it is now.
