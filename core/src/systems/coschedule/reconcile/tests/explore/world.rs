@@ -19,27 +19,21 @@ use crate::view;
 pub(super) enum Scope {
     /// A group of two pods, by the annotation.
     Pair,
-    /// A group of three pods.
-    Three,
     /// Two runs of Tekton that must be on different nodes, each with a pod.
     Apart,
     /// A pod with a claim of one node, and one with that claim and another one.
     Claims,
 }
 
-pub(super) const SCOPES: [Scope; 4] = [Scope::Pair, Scope::Three, Scope::Apart, Scope::Claims];
+pub(super) const SCOPES: [Scope; 3] = [Scope::Pair, Scope::Apart, Scope::Claims];
+
+/// The pods.
+const MEMBERS: [&str; 2] = ["m0", "m1"];
 
 /// The claims of the pods, where they have any.
 const CLAIMS: [&str; 2] = ["c0", "c1"];
 
 impl Scope {
-    fn members(self) -> &'static [&'static str] {
-        match self {
-            Self::Three => &["m0", "m1", "m2"],
-            Self::Pair | Self::Apart | Self::Claims => &["m0", "m1"],
-        }
-    }
-
     fn objects(self) -> Vec<Value> {
         let claims = CLAIMS.map(|name| {
             json!({
@@ -49,7 +43,7 @@ impl Scope {
             })
         });
         match self {
-            Self::Pair | Self::Three => Vec::new(),
+            Self::Pair => Vec::new(),
             Self::Apart => {
                 let of_tekton = |kind: &str, name: &str, with: Value| {
                     let mut object = json!({
@@ -91,7 +85,7 @@ impl Scope {
         let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "m", "uid": "m", "controller": true}]);
         let task_run = format!("t{number}");
         let (owners, claims, annotations) = match self {
-            Self::Pair | Self::Three => (owner, &[][..], json!({keys::GROUP: "g"})),
+            Self::Pair => (owner, &[][..], json!({keys::GROUP: "g"})),
             Self::Apart => {
                 let owners = controlled_by("TaskRun", &task_run, &task_run);
                 (owners, &CLAIMS[number..=number], json!({}))
@@ -104,7 +98,7 @@ impl Scope {
         json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
-                "name": self.members()[number], "namespace": NAMESPACE, "annotations": annotations,
+                "name": MEMBERS[number], "namespace": NAMESPACE, "annotations": annotations,
                 "labels": {"app": "m"}, "ownerReferences": owners,
             },
             "spec": {
@@ -212,8 +206,7 @@ impl World {
 
     /// The pods of placeholders.
     fn placeholders(&self) -> Vec<&Value> {
-        let members = self.scope.members();
-        let is_member = |pod: &Value| members.iter().any(|name| pod["metadata"]["name"] == *name);
+        let is_member = |pod: &Value| MEMBERS.iter().any(|name| pod["metadata"]["name"] == *name);
         self.simulation.all("Pod").filter(|pod| !is_member(pod)).collect()
     }
 
@@ -225,9 +218,8 @@ impl World {
 
     /// The numbers of the pods that their owners create.
     fn missing(&self) -> Vec<usize> {
-        let members = self.scope.members();
-        let is_missing = |number: &usize| !self.simulation.has("Pod", members[*number]);
-        (0..members.len()).filter(is_missing).collect()
+        let is_missing = |number: &usize| !self.simulation.has("Pod", MEMBERS[*number]);
+        (0..MEMBERS.len()).filter(is_missing).collect()
     }
 
     /// The objects to which others write.
@@ -265,7 +257,7 @@ impl World {
             Fault::DropPlaceholder => self.placeholders().len(),
             Fault::HoldPlaceholder => self.unplaced().len(),
             Fault::DropSet => self.sets().len(),
-            Fault::DropMember => self.scope.members().len() - self.missing().len(),
+            Fault::DropMember => MEMBERS.len() - self.missing().len(),
             Fault::Touch => self.touched().len(),
             Fault::LateWebhook => self.missing().len(),
         }
@@ -288,7 +280,11 @@ impl World {
                 self.simulation.catch_up(CONTROLLER);
                 self.simulation.apply(Event::Plan);
             }
-            Step::Create(number) => self.create(*number, Reader::new(view::Scope::Admission), true),
+            Step::Create(number) => {
+                let webhook = self.simulation.add_reader(view::Scope::Admission);
+                self.simulation.catch_up(webhook);
+                self.create(*number);
+            }
             Step::Pass => {
                 let at = self.simulation.recheck_at.expect("a time");
                 assert!(at > self.simulation.store.now, "a plan asks for another one at once");
@@ -319,8 +315,7 @@ impl World {
                 self.simulation.store.delete(&id);
             }
             Fault::DropMember => {
-                let mut members = self.scope.members().iter();
-                let present = members.by_ref().filter(|name| self.simulation.has("Pod", name));
+                let present = MEMBERS.iter().filter(|name| self.simulation.has("Pod", name));
                 let id = present.map(|name| Id::in_tests("Pod", name)).nth(which);
                 self.simulation.store.delete(&id.expect("one of them"));
             }
@@ -340,28 +335,24 @@ impl World {
                 object["metadata"]["labels"]["example.com/touched"] = json!("true");
             }
             Fault::LateWebhook => {
-                let beginning = self.beginning.clone();
-                self.create(self.missing()[which], beginning, false);
+                self.simulation.readers.push(self.beginning.clone());
+                self.create(self.missing()[which]);
             }
         }
     }
 
-    /// Creates a pod by way of a webhook with this View, which may see everything before.
-    fn create(&mut self, number: usize, webhook: Reader, catches_up: bool) {
-        self.simulation.readers.push(webhook);
+    /// Creates a pod by way of the webhook that was added last, and removes that webhook.
+    fn create(&mut self, number: usize) {
         let webhook = self.simulation.readers.len() - 1;
-        if catches_up {
-            self.simulation.catch_up(webhook);
-        }
         let is_changed = self.simulation.admit(webhook, self.scope.pod(number));
-        assert!(is_changed, "{} is in no group", self.scope.members()[number]);
+        assert!(is_changed, "{} is in no group", MEMBERS[number]);
         self.simulation.readers.pop();
     }
 
     /// The nodes of the pods.
     pub(super) fn nodes(&self) -> Vec<Option<&str>> {
         let node = |name: &&str| self.simulation.find("Pod", name)?["spec"]["nodeName"].as_str();
-        self.scope.members().iter().map(node).collect()
+        MEMBERS.iter().map(node).collect()
     }
 
     /// Fails if pods that must share a node, or must not, are on the wrong nodes. A group may run on two nodes
@@ -380,7 +371,7 @@ impl World {
     /// Fails if a write deletes a pod that runs and is no placeholder.
     fn check_write(&self, action: &Action) {
         let is_deletion = matches!(action.write, Write::Delete { .. });
-        if is_deletion && self.scope.members().contains(&&*action.target.name) {
+        if is_deletion && MEMBERS.contains(&&*action.target.name) {
             let pod = self.simulation.find("Pod", &action.target.name);
             let runs = pod.is_some_and(|pod| {
                 pod["status"]["phase"] == "Running" && pod["metadata"]["uid"] == *action.target.uid
