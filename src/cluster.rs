@@ -3,8 +3,7 @@
 //! Each table of the View declares the watches that feed it; tables of one kind share a watch.
 //! Objects are projected on arrival; complete objects are never stored. A watch that starts again
 //! forgets the objects that its new list does not contain, unless another watch of the same table has
-//! them. No decision may be made on the View
-//! until every watch has received its first complete list.
+//! them. No decision may be made on the View until every watch has received its first complete list.
 
 mod clock;
 mod foreign;

@@ -118,32 +118,21 @@ impl<'b> Tests<'b> {
     /// Runs the tests that reach a change until one fails: each program's own ones first, then, if a thread or process
     /// that a test has started reaches it, all.
     pub(crate) fn run(&self, number: usize) -> Result<Outcome> {
-        let mut is_reached = false;
-        for (program, reached) in
-            [&self.build.unit, &self.build.offline].into_iter().zip(&self.reached)
-        {
-            if let Some(names) = reached.by.get(&number) {
-                is_reached = true;
-                let mut command = self.command(program, Some(number));
-                command.arg("--exact").args(names);
-                let outcome = self.watch(command)?;
-                if outcome != Outcome::Survived {
-                    return Ok(outcome);
-                }
+        let programs = || [&self.build.unit, &self.build.offline].into_iter().zip(&self.reached);
+        let own = programs().filter_map(|(program, of)| Some((program, Some(of.by.get(&number)?))));
+        let all = programs().filter(|(_, of)| of.elsewhere.contains(&number));
+        let runs: Vec<_> = own.chain(all.map(|(program, _)| (program, None))).collect();
+        for (program, names) in &runs {
+            let mut command = self.command(program, Some(number));
+            if let Some(names) = names {
+                command.arg("--exact").args(*names);
+            }
+            let outcome = self.watch(command)?;
+            if outcome != Outcome::Survived {
+                return Ok(outcome);
             }
         }
-        for (program, reached) in
-            [&self.build.unit, &self.build.offline].into_iter().zip(&self.reached)
-        {
-            if reached.elsewhere.contains(&number) {
-                is_reached = true;
-                let outcome = self.watch(self.command(program, Some(number)))?;
-                if outcome != Outcome::Survived {
-                    return Ok(outcome);
-                }
-            }
-        }
-        Ok(if is_reached { Outcome::Survived } else { Outcome::Unreached })
+        Ok(if runs.is_empty() { Outcome::Unreached } else { Outcome::Survived })
     }
 
     /// Runs the tests with one change, and shows what they print.
