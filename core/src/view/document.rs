@@ -1,12 +1,9 @@
 //! Reads documents with a foreign schema, which a newer release may have written: a field of another
 //! type than expected counts as absent and is reported, and the rest of the object is still read.
-//!
-//! Derived types read such fields as [`Lenient`], [`Part`], [`List`] and [`Text`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::ops::Deref;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_core::DynamicResourceScope;
@@ -16,8 +13,6 @@ use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-
-use crate::wire::optional_object;
 
 /// The row of an object of a kind that another project defines.
 pub(crate) trait ForeignRow: Clone + Debug + Send + Sync + 'static {
@@ -103,66 +98,19 @@ impl<R: ForeignRow> kube_core::Resource for Foreign<R> {
     }
 }
 
-/// A field; the default for a value of another type, and for null. Only for parts of a [`Value`]: a
-/// text would not be read further.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Lenient<T>(pub(crate) T);
-
-impl<'de, T: Default + Deserialize<'de>> Deserialize<'de> for Lenient<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(T::deserialize(deserializer).unwrap_or_default()))
-    }
+/// Returns the items of a list; none of any other value.
+pub(crate) fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
-impl<T> Deref for Lenient<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
+/// Returns the items of a list that are objects.
+pub(crate) fn objects(list: &Value) -> impl Iterator<Item = &Value> {
+    items(list).filter(|item| item.is_object())
 }
 
-/// An object; `None` for a value of another type. Derived types would also read a list of fields.
-#[derive(Clone, Debug)]
-pub(crate) struct Part<T>(pub(crate) Option<T>);
-
-impl<T> Default for Part<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Part<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(optional_object(deserializer).unwrap_or_default()))
-    }
-}
-
-/// A list of objects.
-pub(crate) type List<T> = Lenient<Vec<Part<T>>>;
-
-impl<T> List<T> {
-    /// Returns the items that are objects.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().flat_map(|item| &item.0)
-    }
-}
-
-/// A string.
-pub(crate) type Text = Lenient<Option<Box<str>>>;
-
-impl Text {
-    /// Returns the string, unless it is empty.
-    pub(crate) fn filled(&self) -> Option<&str> {
-        self.0.as_deref().filter(|text| !text.is_empty())
-    }
-}
-
-/// Decodes the part of a document that is an object; `None` for a value of another type.
-pub(crate) fn part<'de, T: Deserialize<'de>>(
-    value: impl Deserializer<'de, Error = serde_json::Error>,
-) -> Option<T> {
-    optional_object(value).unwrap_or_default()
+/// Returns a string, unless it is empty.
+pub(crate) fn filled(text: &Value) -> Option<&str> {
+    text.as_str().filter(|text| !text.is_empty())
 }
 
 /// Finds the first field whose type is another one than in `example`, and returns its path and the problem.
@@ -280,25 +228,12 @@ mod tests {
 
     #[test]
     fn a_value_of_another_type_counts_as_absent() {
-        #[derive(Debug, Default, Deserialize)]
-        #[serde(default)]
-        struct Task {
-            list: List<Self>,
-            part: Box<Part<Self>>,
-            text: Text,
+        for none in [json!(null), json!({"a": "b"}), json!("a"), json!(7), json!([])] {
+            assert_eq!(items(&none).count(), 0, "{none}");
         }
-        let part = |value: &Value| part::<Task>(value);
-        for none in [json!(null), json!([]), json!("a"), json!(7)] {
-            assert!(part(&none).is_none());
-            let read = part(&json!({"list": none, "part": none})).unwrap();
-            assert!(read.list.is_empty() && read.part.0.is_none());
-        }
-        let read =
-            part(&json!({"list": [7, {"text": "a"}, null, [], {"text": 7}], "part": {"text": ""}}));
-        let read = read.unwrap();
-        let texts: Vec<_> = read.list.parts().map(|item| item.text.filled()).collect();
-        assert_eq!(texts, [Some("a"), None]);
-        let empty = read.part.0.unwrap().text;
-        assert_eq!((empty.as_deref(), empty.filled()), (Some(""), None));
+        let list = json!([7, {"text": "a"}, null, [], {"text": 7}, {"text": ""}]);
+        let texts: Vec<_> = objects(&list).map(|item| filled(&item["text"])).collect();
+        assert_eq!(texts, [Some("a"), None, None]);
+        assert_eq!(filled(&list[0]["text"]), None);
     }
 }

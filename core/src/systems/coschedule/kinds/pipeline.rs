@@ -7,12 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::task::TaskRequests;
-use super::tekton::{self, claim_of, filled, items, objects};
+use super::tekton::{self, claim_of};
 use super::variables::{ParamValues, known_value};
 use crate::kubernetes::annotation;
 use crate::systems::coschedule::keys::MODE;
 use crate::systems::coschedule::resources::PIPELINE;
-use crate::view::document::{Foreign, ForeignRow, problem};
+use crate::view::document::{Foreign, ForeignRow, filled, items, objects, problem};
 use crate::view::rows::{Rows, TableRow};
 use crate::view::{Identity, Kind, Scope};
 

@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::tekton::{self, items};
+use super::tekton;
 use crate::systems::coschedule::resources::TASK;
-use crate::view::document::{Foreign, ForeignRow};
+use crate::view::document::{Foreign, ForeignRow, items};
 use crate::view::rows::{Rows, TableRow};
 use crate::view::{Identity, Kind, Resources, Scope};
 

@@ -6,11 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::tekton::{self, claim_of, is_done, items};
+use super::tekton::{self, claim_of, is_done};
 use crate::kubernetes::{annotation, label};
 use crate::systems::coschedule::keys::{ASSISTANT, MODE, PIPELINE_TASK};
 use crate::systems::coschedule::resources::TASK_RUN;
-use crate::view::document::{Foreign, ForeignRow};
+use crate::view::document::{Foreign, ForeignRow, items};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::rows::{RowIndex, Rows, TableRow};

@@ -1,10 +1,10 @@
-//! Tekton's API group: its kinds, its objects as owners of others, the status of runs, and how fields of its
-//! objects are read.
+//! Tekton's API group: its kinds, its objects as owners of others, and the status of runs.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::Value;
 
 use crate::kubernetes::own_refusal;
+use crate::view::document::items;
 use crate::view::table::Definition;
 use crate::view::{Kind, Owner, Resource};
 
@@ -22,21 +22,6 @@ pub(super) const fn kind(resource: Resource) -> Kind {
         without: Some("pods of Tekton's runs are reported as if their runs did not exist"),
         ..Kind::built_in(resource)
     }
-}
-
-/// Returns the items of a list; none of any other value.
-pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
-}
-
-/// Returns the items of a list that are objects.
-pub(super) fn objects(list: &Value) -> impl Iterator<Item = &Value> {
-    items(list).filter(|item| item.is_object())
-}
-
-/// Returns a string, unless it is empty.
-pub(super) fn filled(text: &Value) -> Option<&str> {
-    text.as_str().filter(|text| !text.is_empty())
 }
 
 /// Returns the name of the claim of a workspace or of a volume, which may be empty.

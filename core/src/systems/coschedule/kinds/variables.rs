@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::pipeline::{Pipeline, PipelineTask};
-use super::tekton::{VARIABLE, items};
+use super::tekton::VARIABLE;
+use crate::view::document::items;
 
 /// The params of a run whose values are strings.
 #[derive(Debug, Default)]

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::systems::katalyst::resources::CUSTOM_NODE_RESOURCE;
-use crate::view::document::{Foreign, ForeignRow, List, Text, part, problem};
+use crate::view::document::{Foreign, ForeignRow, filled, items, problem};
 use crate::view::rows::{Rows, TableRow};
 use crate::view::table::Definition;
 use crate::view::{Identity, Kind, Name, Scope};
@@ -59,8 +58,8 @@ impl Topology {
     }
 
     /// Adds a NUMA node. Returns the first problem with the path of the field in the zone.
-    fn add(&mut self, socket: &str, zone: &Zone) -> Result<(), String> {
-        let name = zone.name.filled().unwrap_or_default();
+    fn add(&mut self, socket: &str, zone: &Value) -> Result<(), String> {
+        let name = filled(&zone["name"]).unwrap_or_default();
         let is_plain = name.bytes().all(|byte| byte.is_ascii_digit());
         let number = name.parse().ok().filter(|number| is_plain && *number <= HIGHEST);
         let Some(number) = number else {
@@ -68,9 +67,8 @@ impl Topology {
         };
         let mut result = Ok(());
         let mut consumers = Vec::new();
-        for (index, allocation) in zone.allocations.iter().enumerate() {
-            let consumer = allocation.0.as_ref().and_then(|of| of.consumer.filled());
-            match consumer.map(Consumer::parse) {
+        for (index, allocation) in items(&zone["allocations"]).enumerate() {
+            match filled(&allocation["consumer"]).map(Consumer::parse) {
                 None => {}
                 Some(Some(consumer)) => consumers.push(consumer),
                 Some(None) => {
@@ -92,39 +90,6 @@ impl Topology {
     }
 }
 
-/// The status of a CustomNodeResource, as Katalyst writes it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Status {
-    topology_policy: Text,
-    conditions: List<Condition>,
-    topology_zone: List<Zone>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Condition {
-    #[serde(rename = "type")]
-    type_: Text,
-    status: Text,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Zone {
-    #[serde(rename = "type")]
-    type_: Text,
-    name: Text,
-    allocations: List<Allocation>,
-    children: List<Self>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Allocation {
-    consumer: Text,
-}
-
 /// The types of the fields of the status.
 static STATUS: LazyLock<Value> = LazyLock::new(|| {
     let zone = json!({"type": "", "name": "", "allocations": [{"consumer": ""}]});
@@ -143,21 +108,20 @@ impl ForeignRow for Topology {
             problem: problem("status", &status, &STATUS),
             ..Self::default()
         };
-        let status: Status = part(status).unwrap_or_default();
-        report.policy = status.topology_policy.filled().map(Into::into);
-        report.has_agent = !status.conditions.parts().any(|condition| {
-            let (type_, status) = (condition.type_.filled(), condition.status.filled());
+        report.policy = filled(&status["topologyPolicy"]).map(Into::into);
+        report.has_agent = !items(&status["conditions"]).any(|condition| {
             matches!(
-                (type_, status),
+                (condition["type"].as_str(), condition["status"].as_str()),
                 (Some("AgentReady"), Some("False")) | (Some("AgentNotFound"), Some("True"))
             )
         });
-        let is = |zone: &Zone, type_: &str| zone.type_.filled() == Some(type_);
-        for (root, zone) in each(&status.topology_zone) {
+        let is = |zone: &Value, type_: &str| zone["type"] == *type_;
+        for (root, zone) in items(&status["topologyZone"]).enumerate() {
             let at = format!("status.topologyZone[{root}]");
             let found = if is(zone, "Socket") {
-                let socket = zone.name.filled().unwrap_or_default();
-                let numa = each(&zone.children).filter(|(_, child)| is(child, "Numa"));
+                let socket = filled(&zone["name"]).unwrap_or_default();
+                let children = items(&zone["children"]).enumerate();
+                let numa = children.filter(|(_, child)| is(child, "Numa"));
                 let found = numa.map(|(child, numa)| {
                     let added = report.add(socket, numa);
                     added.map_err(|problem| format!("{at}.children[{child}]{problem}"))
@@ -172,11 +136,6 @@ impl ForeignRow for Topology {
         }
         report
     }
-}
-
-/// Returns the zones that are objects, with their indices.
-fn each(zones: &List<Zone>) -> impl Iterator<Item = (usize, &Zone)> {
-    zones.iter().enumerate().filter_map(|(index, zone)| Some((index, zone.0.as_ref()?)))
 }
 
 impl Consumer {
@@ -248,7 +207,8 @@ mod tests {
             {"type": "NIC", "name": "eth0"},
         ]});
         let odd_pods = zone("0", &["a/b", "a/b/c/d", "", "a//c", "é", "n/p/u"]);
-        let odd_zones = ["64", "-1", "+1", "x", &long, "1"].map(|name| zone(name, &[])).to_vec();
+        let odd_zones =
+            ["64", "-1", "+1", "x", &long, "1", "63"].map(|name| zone(name, &[])).to_vec();
         let twice = [zone("0", &["n/p/u"]), zone("0", &["n/q/v"])].to_vec();
         let no_pod = "status.topologyZone[0].children[0].allocations[0].consumer: is not <namespace>/<pod>/<UID> and is ignored";
         let no_number = "status.topologyZone[0].children[0].name: is not the number of a NUMA node";
@@ -260,7 +220,7 @@ mod tests {
             (json!({"topologyZone": {}}), "", "status.topologyZone: is not a list"),
             (socket(json!("x")), "", "status.topologyZone[0].children: is not a list"),
             (socket(json!([odd_pods])), "0.0:p", no_pod),
-            (socket(odd_zones.into()), "0.1:", no_number),
+            (socket(odd_zones.into()), "0.1: 0.63:", no_number),
             (socket(twice.into()), "0.0:p,q", doubled),
             (json!({"topologyZone": [zone("5", &[])]}), ".5:", ""),
             (json!({"topologyPolicy": 7}), "", "status.topologyPolicy: is not a string"),
