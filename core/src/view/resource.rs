@@ -1,8 +1,6 @@
 //! Names a kind of objects as the API server does.
 
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
@@ -10,18 +8,17 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource as Buil
 use kube_core::GroupVersionKind;
 use kube_core::discovery::ApiResource;
 
-/// A kind of objects at the API server. Two are equal if their group and plural name are equal: the
-/// version only affects how an object is written.
-#[derive(Clone, Copy, Debug)]
+/// A kind of objects at the API server. Resources are ordered by their groups and plural names.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Resource {
     /// The API group; empty for the core group.
     pub group: &'static str,
+    /// The plural name in paths and metrics, such as `statefulsets`.
+    pub plural: &'static str,
     /// The version for writes and references, such as `v1`.
     pub version: &'static str,
     /// The kind, such as `StatefulSet`.
     pub kind: &'static str,
-    /// The plural name in paths and metrics, such as `statefulsets`.
-    pub plural: &'static str,
     /// True if the objects are in namespaces.
     pub namespaced: bool,
 }
@@ -68,32 +65,6 @@ impl Resource {
     pub fn api_resource(&self) -> ApiResource {
         let of_version = GroupVersionKind::gvk(self.group, self.version, self.kind);
         ApiResource::from_gvk_with_plural(&of_version, self.plural)
-    }
-}
-
-impl PartialEq for Resource {
-    fn eq(&self, other: &Self) -> bool {
-        (self.group, self.plural) == (other.group, other.plural)
-    }
-}
-
-impl Eq for Resource {}
-
-impl Hash for Resource {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.group, self.plural).hash(state);
-    }
-}
-
-impl Ord for Resource {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.group, self.plural).cmp(&(other.group, other.plural))
-    }
-}
-
-impl PartialOrd for Resource {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
     }
 }
 
