@@ -28,6 +28,7 @@ mod tests;
 mod workloads;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -227,18 +228,18 @@ impl Simulation {
     /// Returns the View of a reader.
     #[must_use]
     pub fn view_of(&self, reader: usize) -> &View {
-        &self.readers[reader].view
+        self.readers[reader].view()
     }
 
     /// Ends the simulation. Returns the View of a reader.
     #[must_use]
     pub fn into_view(mut self, reader: usize) -> View {
-        self.readers.swap_remove(reader).view
+        self.readers.swap_remove(reader).into_view()
     }
 
     /// Shows a document to the controller alone: the store does not have it.
     pub fn show(&mut self, document: &Value) {
-        self.readers[CONTROLLER].show(document);
+        self.readers[CONTROLLER].show(&Arc::new(document.clone()));
         self.is_stale = true;
     }
 

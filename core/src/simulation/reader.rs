@@ -1,6 +1,7 @@
 //! A reader of the API server: a View, and how far its watches have come.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -10,10 +11,11 @@ use crate::view::{Name, Scope};
 
 #[derive(Debug)]
 pub(crate) struct Reader {
-    pub(super) view: View,
+    /// The View, once it was needed.
+    view: OnceLock<View>,
     scope: Scope,
-    /// The documents that the View was made of.
-    known: BTreeMap<Id, Value>,
+    /// The documents that the View is made of.
+    known: BTreeMap<Id, Arc<Value>>,
     /// How many changes of each kind were delivered. Kinds are watched apart, so that the order of changes
     /// of two kinds may be another one here.
     seen: BTreeMap<String, usize>,
@@ -21,12 +23,43 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(scope: Scope) -> Self {
-        Self { view: View::default(), scope, known: BTreeMap::new(), seen: BTreeMap::new() }
+        Self { view: OnceLock::new(), scope, known: BTreeMap::new(), seen: BTreeMap::new() }
     }
 
-    /// The documents that the View was made of.
+    /// A reader that has listed all objects, and seen no other version of them.
     #[cfg(test)]
-    pub(crate) fn known(&self) -> &BTreeMap<Id, Value> {
+    pub(crate) fn of(store: &Store, scope: Scope) -> Self {
+        let seen = store.changes().iter().map(|(kind, all)| (kind.clone(), all.len()));
+        Self { known: store.shared().clone(), seen: seen.collect(), ..Self::new(scope) }
+    }
+
+    pub(super) fn view(&self) -> &View {
+        self.view.get_or_init(|| {
+            let mut view = View::default();
+            let objects = self.known.values().map(|document| self.read(document));
+            objects.flatten().for_each(|object| view.apply(object));
+            view
+        })
+    }
+
+    fn view_mut(&mut self) -> &mut View {
+        self.view();
+        self.view.get_mut().expect("it was made")
+    }
+
+    /// Returns the View, and gives up all else.
+    pub(super) fn into_view(mut self) -> View {
+        self.view();
+        self.view.take().expect("it was made")
+    }
+
+    fn read(&self, document: &Value) -> Option<Object> {
+        Object::from_document(document.clone(), self.scope).ok().flatten()
+    }
+
+    /// The documents that the View is made of.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> &BTreeMap<Id, Arc<Value>> {
         &self.known
     }
 
@@ -76,23 +109,23 @@ impl Reader {
     }
 
     /// Reads a document for the View, unless it knows a later version. One that no table keeps is removed.
-    pub(super) fn show(&mut self, document: &Value) {
-        match Object::from_document(document.clone(), self.scope) {
-            Ok(Some(object)) if self.view.outdates(&object) => {}
-            Ok(Some(object)) => {
-                self.known.insert(Id::of(document), document.clone());
-                self.view.apply(object);
+    pub(super) fn show(&mut self, document: &Arc<Value>) {
+        match self.read(document) {
+            Some(object) if self.view().outdates(&object) => {}
+            Some(object) => {
+                self.known.insert(Id::of(document), Arc::clone(document));
+                self.view_mut().apply(object);
             }
-            Ok(None) | Err(_) => self.forget(&Id::of(document)),
+            None => self.forget(&Id::of(document)),
         }
     }
 
     /// Learns the answer to a write.
     pub(super) fn learn(&mut self, document: &Value) {
-        if let Ok(Some(object)) = Object::from_document(document.clone(), self.scope)
-            && self.view.learn(object)
+        if let Some(object) = self.read(document)
+            && self.view_mut().learn(object)
         {
-            self.known.insert(Id::of(document), document.clone());
+            self.known.insert(Id::of(document), Arc::new(document.clone()));
         }
     }
 
@@ -100,17 +133,19 @@ impl Reader {
         self.known.remove(id);
         let mut resources = TABLES.iter().map(|table| &table.kind().resource);
         if let Some(resource) = resources.find(|resource| resource.kind == id.kind) {
-            self.view.forget(resource, &Name::new(&id.namespace, &id.name));
+            self.view_mut().forget(resource, &Name::new(&id.namespace, &id.name));
         }
     }
 }
 
 impl Clone for Reader {
-    /// Makes the View anew: it cannot be cloned.
+    /// Copies what it knows. The copy makes its View when it needs it: a View cannot be cloned.
     fn clone(&self) -> Self {
-        let mut clone = Self::new(self.scope);
-        self.known.values().for_each(|document| clone.show(document));
-        clone.seen.clone_from(&self.seen);
-        clone
+        Self {
+            view: OnceLock::new(),
+            scope: self.scope,
+            known: self.known.clone(),
+            seen: self.seen.clone(),
+        }
     }
 }

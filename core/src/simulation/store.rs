@@ -122,6 +122,12 @@ impl Store {
         self.objects.iter().map(|(id, object)| (id, &**object))
     }
 
+    /// All objects as they are shared with readers.
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &BTreeMap<Id, Arc<Value>> {
+        &self.objects
+    }
+
     pub(super) fn changes(&self) -> &BTreeMap<String, Vec<Change>> {
         &self.changes
     }

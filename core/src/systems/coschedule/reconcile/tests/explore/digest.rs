@@ -22,16 +22,17 @@ impl World {
             text.push('\n');
         };
         let controller = &simulation.readers[CONTROLLER];
-        for (id, object) in simulation.store.everything() {
+        for (id, object) in simulation.store.shared() {
             let owners = object["metadata"]["ownerReferences"].as_array();
             let is_gone =
                 |of: &Value| simulation.store.is_gone(of["uid"].as_str().unwrap_or_default());
             let is_orphan = owners.is_some_and(|owners| owners.iter().all(is_gone));
             let is_known = controller.known().get(id) == Some(object);
-            add(&json!([object, is_orphan, is_known]));
+            add(object);
+            add(&json!([is_orphan, is_known]));
         }
         for (id, object) in controller.known() {
-            if simulation.store.get(id) != Some(object) {
+            if simulation.store.get(id) != Some(&**object) {
                 add(object);
             }
         }

@@ -133,9 +133,15 @@ pub(super) enum Fault {
     Late,
     /// A pod is admitted by a webhook that has seen nothing since the beginning.
     LateWebhook,
+    /// A pod is created while the webhook is unavailable, with the failure policy `Ignore`.
+    Unseen,
+    /// A pod of others takes most of a node.
+    Fill,
+    /// A kubelet stops for good, and the pods of its node are evicted, which it does not report.
+    StopKubelet,
 }
 
-pub(super) const FAULTS: [Fault; 10] = [
+pub(super) const FAULTS: [Fault; 13] = [
     Fault::Crash,
     Fault::LoseNode,
     Fault::Cordon,
@@ -146,7 +152,16 @@ pub(super) const FAULTS: [Fault; 10] = [
     Fault::Touch,
     Fault::Late,
     Fault::LateWebhook,
+    Fault::Unseen,
+    Fault::Fill,
+    Fault::StopKubelet,
 ];
+
+/// The name of the pod that fills a node.
+const OTHER: &str = "other";
+
+/// The label of pods that the webhook did not see.
+const UNSEEN: &str = "example.com/unseen";
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
@@ -193,9 +208,7 @@ impl World {
             }
         }
         simulation.catch_up(CONTROLLER);
-        let webhook = simulation.add_reader(view::Scope::Admission);
-        simulation.catch_up(webhook);
-        let beginning = simulation.readers.pop().expect("it was added");
+        let beginning = Reader::of(&simulation.store, view::Scope::Admission);
         Self { simulation, due: faults.to_vec(), scope, beginning }
     }
 
@@ -206,8 +219,18 @@ impl World {
 
     /// The pods of placeholders.
     fn placeholders(&self) -> Vec<&Value> {
-        let is_member = |pod: &Value| MEMBERS.iter().any(|name| pod["metadata"]["name"] == *name);
-        self.simulation.all("Pod").filter(|pod| !is_member(pod)).collect()
+        let others = MEMBERS.into_iter().chain([OTHER]);
+        let is_other = |pod: &&Value| others.clone().any(|name| pod["metadata"]["name"] == *name);
+        self.simulation.all("Pod").filter(|pod| !is_other(pod)).collect()
+    }
+
+    /// The nodes on which another pod can take the place of three.
+    fn roomy(&self) -> Vec<&'static str> {
+        let count = |node: &str| {
+            self.simulation.all("Pod").filter(|pod| pod["spec"]["nodeName"] == *node).count()
+        };
+        let is_roomy = |node: &&str| self.simulation.has("Node", node) && count(node) < 2;
+        NODES.into_iter().filter(is_roomy).collect()
     }
 
     /// The pods of placeholders that a queue can hold.
@@ -253,13 +276,14 @@ impl World {
     fn targets(&self, fault: Fault) -> usize {
         match fault {
             Fault::Late | Fault::Crash => 1,
-            Fault::LoseNode | Fault::Cordon => NODES.len(),
+            Fault::LoseNode | Fault::Cordon | Fault::StopKubelet => NODES.len(),
             Fault::DropPlaceholder => self.placeholders().len(),
             Fault::HoldPlaceholder => self.unplaced().len(),
             Fault::DropSet => self.sets().len(),
             Fault::DropMember => MEMBERS.len() - self.missing().len(),
             Fault::Touch => self.touched().len(),
-            Fault::LateWebhook => self.missing().len(),
+            Fault::LateWebhook | Fault::Unseen => self.missing().len(),
+            Fault::Fill => self.roomy().len(),
         }
     }
 
@@ -281,9 +305,8 @@ impl World {
                 self.simulation.apply(Event::Plan);
             }
             Step::Create(number) => {
-                let webhook = self.simulation.add_reader(view::Scope::Admission);
-                self.simulation.catch_up(webhook);
-                self.create(*number);
+                let webhook = Reader::of(&self.simulation.store, view::Scope::Admission);
+                self.create(*number, webhook);
             }
             Step::Pass => {
                 let at = self.simulation.recheck_at.expect("a time");
@@ -335,31 +358,70 @@ impl World {
                 object["metadata"]["labels"]["example.com/touched"] = json!("true");
             }
             Fault::LateWebhook => {
-                self.simulation.readers.push(self.beginning.clone());
-                self.create(self.missing()[which]);
+                self.create(self.missing()[which], self.beginning.clone());
+            }
+            Fault::Unseen => {
+                let mut pod = self.scope.pod(self.missing()[which]);
+                pod["metadata"]["labels"][UNSEEN] = json!("true");
+                self.simulation.store.create(pod).expect("it is missing");
+            }
+            Fault::StopKubelet => self.stop_kubelet(NODES[which]),
+            Fault::Fill => {
+                let requests = json!({"requests": {"cpu": "2500m"}});
+                let pod = json!({
+                    "apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"name": OTHER, "namespace": NAMESPACE},
+                    "spec": {
+                        "nodeName": self.roomy()[which],
+                        "containers": [{"name": "c", "image": "i", "resources": requests}],
+                    },
+                    "status": {"phase": "Running"},
+                });
+                self.simulation.store.create(pod).expect("there is one at most");
             }
         }
     }
 
-    /// Creates a pod by way of the webhook that was added last, and removes that webhook.
-    fn create(&mut self, number: usize) {
-        let webhook = self.simulation.readers.len() - 1;
+    fn stop_kubelet(&mut self, name: &str) {
+        if !self.simulation.has("Node", name) {
+            return;
+        }
+        let taint =
+            |effect: &str| json!({"key": "node.kubernetes.io/unreachable", "effect": effect});
+        let mut node = self.simulation.edit("Node", name);
+        node["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+        node["spec"]["taints"] = json!([taint("NoSchedule"), taint("NoExecute")]);
+        drop(node);
+        let is_there = |pod: &&Value| pod["spec"]["nodeName"] == *name;
+        let pods: Vec<Id> = self.simulation.all("Pod").filter(is_there).map(Id::of).collect();
+        pods.iter().for_each(|pod| self.simulation.store.delete(pod));
+    }
+
+    /// Creates a pod by way of a webhook.
+    fn create(&mut self, number: usize, webhook: Reader) {
+        let readers = &mut self.simulation.readers;
+        readers.push(webhook);
+        let webhook = readers.len() - 1;
         let is_changed = self.simulation.admit(webhook, self.scope.pod(number));
         assert!(is_changed, "{} is in no group", MEMBERS[number]);
         self.simulation.readers.pop();
     }
 
-    /// The nodes of the pods.
-    pub(super) fn nodes(&self) -> Vec<Option<&str>> {
-        let node = |name: &&str| self.simulation.find("Pod", name)?["spec"]["nodeName"].as_str();
-        MEMBERS.iter().map(node).collect()
+    fn node_of(&self, name: &str) -> Option<&str> {
+        self.simulation.find("Pod", name)?["spec"]["nodeName"].as_str()
     }
 
     /// Fails if pods that must share a node, or must not, are on the wrong nodes. A group may run on two nodes
-    /// while pods of it end on one that takes no pods any more.
+    /// while pods of it end on one that takes no pods any more. A pod that the webhook did not see may be anywhere.
     pub(super) fn check(&self) {
+        let is_seen = |name: &&str| {
+            let pod = self.simulation.find("Pod", name);
+            pod.is_some_and(|pod| pod["metadata"]["labels"][UNSEEN].is_null())
+        };
+        let seen = MEMBERS.into_iter().filter(is_seen);
+        let may_end = |node: &&str| self.scope == Scope::Pair && !self.is_open(node);
         let bound: Vec<&str> =
-            self.nodes().into_iter().flatten().filter(|node| self.is_open(node)).collect();
+            seen.filter_map(|name| self.node_of(name)).filter(|node| !may_end(node)).collect();
         let different: HashSet<&str> = bound.iter().copied().collect();
         if self.scope == Scope::Apart {
             assert_eq!(different.len(), bound.len(), "two runs are on one node: {bound:?}");
@@ -381,14 +443,25 @@ impl World {
     }
 
     /// Fails if a pod does not run, where nothing is possible any more. Pods wait for one of their group that runs on
-    /// a node that takes no pods any more.
+    /// a node that takes no pods any more. Of two runs that must be apart one waits for such a node.
     pub(super) fn check_rest(&self) {
-        let nodes = self.nodes();
-        let waits_for_end = nodes.iter().flatten().any(|node| !self.is_open(node));
-        assert!(waits_for_end || nodes.iter().all(Option::is_some), "a pod waits: {nodes:?}");
+        let nodes = MEMBERS.map(|name| self.node_of(name));
+        let waiting = nodes.iter().filter(|node| node.is_none()).count();
+        let takes_pods = |node: &&str| self.is_open(node) && !self.is_full(node);
+        let may_wait = match self.scope {
+            Scope::Apart => NODES.len() - NODES.iter().filter(|node| takes_pods(node)).count(),
+            _ if nodes.iter().flatten().any(|node| !takes_pods(node)) => 1,
+            _ => 0,
+        };
+        assert!(waiting <= may_wait, "a pod waits: {nodes:?}");
     }
 
     fn is_open(&self, node: &str) -> bool {
-        self.simulation.find("Node", node).is_some_and(|of| of["spec"]["unschedulable"] != true)
+        self.simulation.is_ready(node)
+            && self.simulation.get("Node", node)["spec"]["unschedulable"] != true
+    }
+
+    fn is_full(&self, node: &str) -> bool {
+        self.node_of(OTHER) == Some(node)
     }
 }
