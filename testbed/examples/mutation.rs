@@ -8,8 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
@@ -22,7 +20,7 @@ mod run;
 mod sites;
 
 use build::Build;
-use run::{Outcome, Tests};
+use run::{Outcome, Tests, on_all_processors};
 use sites::Site;
 
 /// Changes one expression of what decides and plans at a time, and shows which changes no test notices.
@@ -67,21 +65,12 @@ fn main() -> Result<()> {
 
 /// Runs the tests against each change, on all processors.
 fn try_all(build: &Build, tests: &Tests) -> Result<Vec<Outcome>> {
-    let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(vec![None; build.sites.len()]);
-    let work = || -> Result<()> {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(site) = build.sites.get(number) else { return Ok(()) };
-            let outcome = tests.run(number)?;
-            eprintln!("{number} {site}: {outcome}");
-            outcomes.lock().expect("no thread panics")[number] = Some(outcome);
-        }
-    };
-    thread::scope(|scope| {
-        let threads = thread::available_parallelism().map_or(1, usize::from);
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("no thread panics"))
+    on_all_processors(build.sites.len(), |number| {
+        let outcome = tests.run(number)?;
+        eprintln!("{number} {}: {outcome}", build.sites[number]);
+        outcomes.lock().expect("no thread panics")[number] = Some(outcome);
+        Ok(())
     })?;
     let outcomes = outcomes.into_inner().expect("no thread panics");
     outcomes.into_iter().collect::<Option<_>>().context("a change was not tried")

@@ -13,7 +13,7 @@ use crate::sites::{IN_FORCE, Site};
 /// The environment variable with the number of the change that is in force.
 pub(crate) const VARIABLE: &str = "STOWPLAN_MUTANT";
 
-/// The environment variable with a file to which a test process adds which of its threads have reached which changes.
+/// The environment variable with a file to which a process adds the numbers of the changes that it reaches.
 pub(crate) const REACHED: &str = "STOWPLAN_MUTANTS_REACHED";
 
 /// The function that is added to the crate.
@@ -21,28 +21,17 @@ const QUESTION: &str = r#"
 /// Returns true if the change of this number is in force.
 pub fn is_in_force(number: usize) -> bool {
     use std::io::Write as _;
-    use std::sync::OnceLock;
-    std::thread_local! {
-        static SEEN: core::cell::RefCell<Vec<bool>> = const { core::cell::RefCell::new(Vec::new()) };
-    }
+    use std::sync::{Mutex, OnceLock};
     static IN_FORCE: OnceLock<Option<usize>> = OnceLock::new();
-    static REACHED: OnceLock<Option<std::fs::File>> = OnceLock::new();
-    let open = || {
-        let path = std::env::var_os("STOWPLAN_MUTANTS_REACHED")?;
-        Some(std::fs::File::options().append(true).create(true).open(path).expect("a file for it"))
-    };
-    if let Some(mut file) = REACHED.get_or_init(open).as_ref() {
-        let is_new = SEEN.try_with(|seen| {
-            let mut seen = seen.borrow_mut();
-            if seen.len() <= number {
-                seen.resize(number + 1, false);
-            }
-            !std::mem::replace(&mut seen[number], true)
-        });
-        if is_new.unwrap_or(true) {
-            let thread = std::thread::current();
-            let line = format!("{number} {}\n", thread.name().unwrap_or("?"));
-            file.write_all(line.as_bytes()).expect("room on the disk");
+    static REACHED: OnceLock<Option<std::ffi::OsString>> = OnceLock::new();
+    static SEEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    if let Some(path) = REACHED.get_or_init(|| std::env::var_os("STOWPLAN_MUTANTS_REACHED")) {
+        let mut seen = SEEN.lock().expect("no thread panics here");
+        if !seen.contains(&number) {
+            seen.push(number);
+            let file = std::fs::File::options().append(true).create(true).open(path);
+            let written = file.and_then(|mut file| file.write_all(format!("{number}\n").as_bytes()));
+            written.expect("room on the disk");
         }
     }
     let read = || std::env::var("STOWPLAN_MUTANT").ok()?.parse().ok();
@@ -69,6 +58,10 @@ pub(crate) struct Build {
 }
 
 impl Build {
+    pub(crate) fn programs(&self) -> [&PathBuf; 2] {
+        [&self.unit, &self.offline]
+    }
+
     /// Builds the first `count` changes that compile, of which none is within another.
     pub(crate) fn of(mut candidates: Vec<Site>, count: usize) -> Result<Self> {
         let copy = root().join("target/mutation/source");

@@ -7,6 +7,8 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +29,34 @@ const LEFT_OUT: [&str; 8] = [
     "webhook::",
     "chart::",
 ];
+
+/// Calls `work` with each number below `count`, in one thread for each processor, until a call fails.
+pub(crate) fn on_all_processors(
+    count: usize,
+    work: impl Fn(usize) -> Result<()> + Sync,
+) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let run = || -> Result<()> {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return Ok(());
+            }
+            work(number)?;
+        }
+    };
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no thread panics"))
+    })
+}
+
+/// How many cases each random test has, if not as many as otherwise.
+type Cases = Option<&'static str>;
+
+/// Random tests are most of the time.
+const FEW: Cases = Some("32");
 
 /// How much longer than without a change the tests may take.
 const PATIENCE: u32 = 4;
@@ -60,76 +90,71 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The tests, how long they take without a change, and which of them reach which changes.
+/// The tests, how long they may take, and which of them reach which changes.
 pub(crate) struct Tests<'b> {
     build: &'b Build,
     longest: Duration,
-    reached: [Reached; 2],
-}
-
-/// The tests of a program that reach a change, by the change's number.
-#[derive(Default)]
-struct Reached {
-    by: HashMap<usize, BTreeSet<String>>,
-    /// Changes that are reached in threads or processes that tests start: by some test.
-    elsewhere: BTreeSet<usize>,
-}
-
-impl Reached {
-    /// Reads the lines that a test program has written: a number, and the thread's name, which is that of its test.
-    fn read(lines: &str, tests: &BTreeSet<String>) -> Self {
-        let mut reached = Self::default();
-        for (number, thread) in lines.lines().filter_map(|line| line.split_once(' ')) {
-            let Ok(number) = number.parse() else { continue };
-            if tests.contains(thread) {
-                reached.by.entry(number).or_default().insert(thread.to_owned());
-            } else {
-                reached.elsewhere.insert(number);
-            }
-        }
-        reached
-    }
+    /// For each program, the names of the tests that reach a change, by its number.
+    reached: [HashMap<usize, BTreeSet<String>>; 2],
 }
 
 impl<'b> Tests<'b> {
-    /// Runs all tests without a change; they must succeed.
+    /// Runs each test by itself without a change; they must succeed. So what a test reaches in a thread or process that
+    /// it starts is found, too.
     pub(crate) fn new(build: &'b Build) -> Result<Self> {
         let begun = Instant::now();
         let longest = Duration::from_secs(3_600);
         let mut tests = Self { build, longest, reached: Default::default() };
-        let file = build.copy.with_file_name("reached");
-        for (which, program) in [&build.unit, &build.offline].into_iter().enumerate() {
-            fs::write(&file, "")?;
-            let mut command = tests.command(program, None);
-            command.env(REACHED, &file);
-            let outcome = tests.watch(command)?;
-            ensure!(outcome == Outcome::Survived, "without a change: {outcome}");
-            let listed = tests.command(program, None).arg("--list").output()?;
+        for (which, program) in build.programs().into_iter().enumerate() {
+            let listed = tests.command(program, None, FEW).arg("--list").output()?;
             let listed = String::from_utf8(listed.stdout)?;
-            let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
-            let names = names.map(str::to_owned).collect();
-            tests.reached[which] = Reached::read(&fs::read_to_string(&file)?, &names);
+            let names: Vec<&str> =
+                listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+            ensure!(!names.is_empty(), "{} has no tests", program.display());
+            let reached = Mutex::new(HashMap::<usize, BTreeSet<String>>::new());
+            on_all_processors(names.len(), |index| {
+                let name = names[index];
+                let numbers = tests.find_reached(program, name, index)?;
+                let mut reached = reached.lock().expect("no thread panics");
+                for number in numbers {
+                    reached.entry(number).or_default().insert(name.to_owned());
+                }
+                Ok(())
+            })?;
+            tests.reached[which] = reached.into_inner().expect("no thread panics");
         }
         tests.longest = begun.elapsed() * PATIENCE;
         eprintln!("without a change the tests take {} s", begun.elapsed().as_secs());
         Ok(tests)
     }
 
-    /// Runs the tests that reach a change until one fails: each program's own ones first, then, if a thread or process
-    /// that a test has started reaches it, all.
+    /// Runs one test without a change. Returns the numbers of the changes that it reaches.
+    fn find_reached(&self, program: &Path, name: &str, index: usize) -> Result<BTreeSet<usize>> {
+        let file = self.build.copy.with_file_name(format!("reached-{index}"));
+        fs::write(&file, "")?;
+        let mut command = self.command(program, None, FEW);
+        command.env(REACHED, &file).args(["--exact", name]);
+        let outcome = self.watch(command)?;
+        ensure!(outcome == Outcome::Survived, "without a change: {outcome}");
+        let numbers = fs::read_to_string(&file)?;
+        fs::remove_file(&file)?;
+        numbers.lines().map(|number| number.parse().context("a number")).collect()
+    }
+
+    /// Runs the tests that reach a change until one fails: with few random cases first, and then with as many as the
+    /// tests have otherwise.
     pub(crate) fn run(&self, number: usize) -> Result<Outcome> {
-        let programs = || [&self.build.unit, &self.build.offline].into_iter().zip(&self.reached);
-        let own = programs().filter_map(|(program, of)| Some((program, Some(of.by.get(&number)?))));
-        let all = programs().filter(|(_, of)| of.elsewhere.contains(&number));
-        let runs: Vec<_> = own.chain(all.map(|(program, _)| (program, None))).collect();
-        for (program, names) in &runs {
-            let mut command = self.command(program, Some(number));
-            if let Some(names) = names {
+        let programs = self.build.programs().into_iter().zip(&self.reached);
+        let runs: Vec<_> =
+            programs.filter_map(|(program, of)| Some((program, of.get(&number)?))).collect();
+        for cases in [FEW, None] {
+            for (program, names) in &runs {
+                let mut command = self.command(program, Some(number), cases);
                 command.arg("--exact").args(*names);
-            }
-            let outcome = self.watch(command)?;
-            if outcome != Outcome::Survived {
-                return Ok(outcome);
+                let outcome = self.watch(command)?;
+                if outcome != Outcome::Survived {
+                    return Ok(outcome);
+                }
             }
         }
         Ok(if runs.is_empty() { Outcome::Unreached } else { Outcome::Survived })
@@ -137,22 +162,25 @@ impl<'b> Tests<'b> {
 
     /// Runs the tests with one change, and shows what they print.
     pub(crate) fn show(&self, number: usize) -> Result<Outcome> {
-        for program in [&self.build.unit, &self.build.offline] {
-            let status = self.command(program, Some(number)).stdout(Stdio::inherit()).status()?;
+        for program in self.build.programs() {
+            let status =
+                self.command(program, Some(number), None).stdout(Stdio::inherit()).status()?;
             eprintln!("{}: {status}", program.display());
         }
         self.run(number)
     }
 
-    fn command(&self, program: &Path, number: Option<usize>) -> Command {
+    fn command(&self, program: &Path, number: Option<usize>, cases: Cases) -> Command {
         let folder = if program == self.build.unit { "core" } else { "" };
         let folder = self.build.copy.join(folder);
         let mut command = Command::new(program);
         command.current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
         command.args(LEFT_OUT.iter().flat_map(|name| ["--skip", name]));
         command.env("RUST_TEST_THREADS", "2");
-        // Random tests are most of the time. The first failure is enough, and the next change meets the same tests.
-        command.env("PROPTEST_CASES", "32");
+        if let Some(cases) = cases {
+            command.env("PROPTEST_CASES", cases);
+        }
+        // The first failure is enough, and the next change meets the same tests.
         command.env("PROPTEST_MAX_SHRINK_ITERS", "0");
         command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true");
         command.env("INSTA_UPDATE", "no").stdout(Stdio::piped()).stderr(Stdio::null());
