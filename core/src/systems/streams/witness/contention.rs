@@ -27,7 +27,7 @@ pub(crate) fn find_contended(problem: &Problem, witness: &Witness) -> Vec<bool> 
             let tokens = of.tokens.iter().map(|token| members[*token].len() - 1);
             tokens.sum::<usize>() + alone.len()
         };
-        let is_contended = others > 0 && nodes.count(unit) <= others;
+        let is_contended = nodes.count(unit) <= others;
         bound[unit] = is_contended && nodes.contains(unit, witness.units[unit]);
     }
     // The nodes that a free unit would be kept off.
