@@ -109,6 +109,22 @@ mod tests {
     }
 
     #[test]
+    fn a_record_has_as_many_entries_as_fit_and_is_read_again() {
+        let record = |length: usize| write(&[("streams", "x".repeat(length))]).unwrap();
+        let empty = record(0).len();
+        for (length, kept) in [(LIMIT - empty, 1), (LIMIT - empty + 1, 0)] {
+            let record = record(length);
+            assert!(record.len() <= LIMIT, "{record}");
+            assert_eq!(entries(&record, "streams").len(), kept, "{record}");
+        }
+        let many: Vec<_> = (0..200).map(|number| ("streams", format!("entry {number}"))).collect();
+        let record = write(&many).unwrap();
+        let kept = entries(&record, "streams");
+        assert!((50..100).contains(&kept.len()) && record.len() <= LIMIT, "{record}");
+        assert!(record.ends_with(&format!("\"more\":{}}}", 200 - kept.len())), "{record}");
+    }
+
+    #[test]
     fn each_system_keeps_its_own_entries() {
         let recorded = r#"{"v":1,"mpi":["m"],"streams":["a","b"],"more":0}"#;
         let cut = r#"{"v":1, "streams":["a"], "more":3}"#;

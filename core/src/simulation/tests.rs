@@ -259,6 +259,32 @@ fn a_job_that_waits_for_nodes_gets_as_many_as_it_lacks() {
     assert_eq!(cluster.simulation.count("StatefulSet"), 0);
 }
 
+#[test]
+fn pods_leave_the_gate_of_a_job_that_ends_or_is_not_served_any_more() {
+    type Change = fn(&mut Simulation);
+    let ends: Change = |simulation| {
+        let mut job = simulation.edit("StreamsJob", "j");
+        job["metadata"]["finalizers"] = json!(["example.com/mine"]);
+        job["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    };
+    let is_disabled: Change = |simulation| simulation.policy.streams.enabled = false;
+    let nothing: Change = |_| {};
+    for (change, is_gated) in [(nothing, true), (ends, false), (is_disabled, false)] {
+        let mut cluster = Scaled::new(1);
+        let elements = ["e0", "e1"].map(
+            |name| json!({"name": name, "operators": [{"name": name, "hostExlocation": ["apart"]}]}),
+        );
+        cluster.create("StreamsJob", "j", &json!({"processingElements": elements})).settle();
+        let labels =
+            json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": "e0"});
+        cluster.pod("e0", &json!({"labels": labels})).settle();
+        change(&mut cluster.simulation);
+        cluster.settle();
+        let gates = &cluster.simulation.get("Pod", "e0")["spec"]["schedulingGates"];
+        assert_eq!(gates.is_array(), is_gated, "{gates}");
+    }
+}
+
 /// Returns the nodes `a` and `b` that a pod of this spec may be bound to, beside these objects.
 fn nodes_for(spec: &Value, others: &[Value]) -> Vec<String> {
     let mut simulation = simulation();

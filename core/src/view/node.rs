@@ -217,3 +217,32 @@ impl Table for Nodes {
         Some(&self.get(&name.name)?.details.as_ref()?.identity)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_is_found_by_its_host_names_and_not_by_its_own_name_alone() {
+        let mut nodes = Nodes::default();
+        for (name, addresses) in [
+            ("n1", &["n1"][..]),
+            ("n2", &["x", "N2"]),
+            ("n3", &["y", "z"]),
+            ("n4", &["x"]),
+            ("n5", &[]),
+        ] {
+            let addresses: Vec<_> =
+                addresses.iter().map(|of| json!({"type": "Hostname", "address": of})).collect();
+            let object = json!({"metadata": {"name": name}, "status": {"addresses": addresses}});
+            let node: core::Node = serde_json::from_value(object).unwrap();
+            nodes.put(Name::cluster_wide(name), Node::from(&node));
+        }
+        let found =
+            ["n1", "n2", "n3", "n4", "n5", "X", "y", ""].map(|name| nodes.with_host_name(name));
+        let expected: [&[&str]; 8] = [&["n1"], &["n2"], &[], &[], &[], &["n2", "n4"], &["n3"], &[]];
+        assert_eq!(found, expected);
+    }
+}

@@ -34,6 +34,7 @@ fn each_situation_is_drawn_as_text_picture_and_page() {
         }
         let map = draw(cluster, nodes, "json").json();
         for waiting in map["waiting"].as_array().expect("a list") {
+            assert_ne!(waiting["more"], 0, "{name}");
             for object in waiting["objects"].as_array().expect("a list") {
                 let object = object.as_str().expect("a name");
                 assert!(page.contains(object), "{name}: {object}");
@@ -54,6 +55,29 @@ fn what_check_says_of_a_waiting_run_is_beside_the_map() {
         let why = of["why"].as_str().expect("a sentence");
         let quoted = serde_json::to_string(why).expect("a text");
         assert!(checked.stdout.contains(&quoted), "{why}: {}", checked.stdout);
+    }
+}
+
+#[test]
+fn pods_on_nodes_are_marked_if_something_is_wrong_with_them() {
+    let cluster = std::fs::read_to_string("examples/map-mpi.yaml").expect("the example");
+    let status = r#"conditions: [{type: Ready, status: "True"}]
+    containerStatuses: [{name: worker, image: i, imageID: i, ready: true, restartCount: 0, state: {running: {}}}]"#;
+    let waits = r#"conditions: [{type: Ready, status: "False"}]
+    containerStatuses: [{name: worker, image: i, imageID: i, ready: false, restartCount: 0, state: {waiting: {reason: ImagePullBackOff}}}]"#;
+    for (cluster, expected) in
+        [(cluster.clone(), &[][..]), (cluster.replacen(status, waits, 1), &["pi-workers-0"])]
+    {
+        let output = run("map --cluster - -o json", cluster);
+        assert_eq!(output.code, 0, "{output:?}");
+        let map = output.json();
+        let nodes = map["nodes"].as_array().expect("a list").iter();
+        let pods = nodes.flat_map(|node| node["pods"].as_array().expect("a list"));
+        let marked: Vec<&str> = pods
+            .filter(|pod| pod["hasObstacle"] == true)
+            .map(|pod| pod["name"].as_str().expect("a name"))
+            .collect();
+        assert_eq!(marked, expected);
     }
 }
 

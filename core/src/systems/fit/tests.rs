@@ -146,6 +146,25 @@ fn each_list_of_checks_finds_only_its_obstacles() {
 
 /// The webhook keeps few labels and no details.
 #[test]
+fn a_node_lacks_only_its_hostname_label_if_it_has_all_else() {
+    let unlabelled = json!({"metadata": {"labels": {"kubernetes.io/hostname": null}}});
+    let asks = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
+    let host = asks("kubernetes.io/hostname", "n1");
+    for (change, required, expected) in [
+        (&unlabelled, json!([&host]), true),
+        (&unlabelled, json!([&host, asks("disk", "ssd")]), true),
+        (&unlabelled, json!([&host, asks("disk", "hdd")]), false),
+        (&json!({}), json!([&host]), false),
+        (&json!({}), json!([&host, asks("disk", "hdd")]), false),
+    ] {
+        let (view, pod) = (view(change, 0), pod(&terms(&json!([{"matchExpressions": required}]))));
+        let needs = PodNeeds::of_spec(pod.spec.as_ref().unwrap());
+        let question = Question::new(Candidate::find("n1", &view).unwrap(), &needs);
+        assert_eq!(lacks_only_hostname(&question), expected, "{change} {required}");
+    }
+}
+
+#[test]
 fn an_unknown_property_of_a_node_is_no_obstacle() {
     let node = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "n1", "labels": {"disk": "hdd"}}});

@@ -325,6 +325,9 @@ mod tests {
         let two = r#"{"required":[{"matchLabels":{"b":"2","a":"1"}}]}"#;
         let wanted = r#"{"required":[{"matchLabels":{"a":"1","b":"2"},"zone":"numa"}]}"#;
         assert_eq!(canonical(AFFINITY, two), wanted);
+        let most = vec![r#"{"matchLabels":{"a":"b"}}"#; MOST].join(",");
+        let one = r#"{"required":[{"matchLabels":{"a":"b"},"zone":"numa"}]}"#;
+        assert_eq!(canonical(AFFINITY, &format!(r#"{{"required":[{most}]}}"#)), one);
         for empty in ["", "{}", r#"{"required":[]}"#, r#"{"required":null,"preferred":[]}"#] {
             assert_eq!(canonical(AFFINITY, empty), "{}", "{empty}");
         }

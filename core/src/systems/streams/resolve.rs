@@ -381,3 +381,26 @@ fn parse_members(decision: &str) -> Option<(Option<u32>, &str)> {
     let hash = pool.strip_suffix(", exclusive").unwrap_or(pool);
     is_short_digest(hash).then_some((index, hash))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_similar_if_they_differ_in_two_adjacent_characters_at_most() {
+        for (one, other, expected) in [
+            ("node-1", "node-1", true),
+            ("node-1", "nod-1", true),
+            ("node-1", "ndoe-1", true),
+            ("node-1", "nude-1", true),
+            ("node-1", "node-123", true),
+            ("node-1", "node-1234", false),
+            ("node-1", "nude-2", false),
+            ("", "ab", true),
+            ("", "abc", false),
+        ] {
+            assert_eq!(is_similar(one, other), expected, "{one:?} {other:?}");
+            assert_eq!(is_similar(other, one), expected, "{other:?} {one:?}");
+        }
+    }
+}

@@ -230,9 +230,10 @@ mod tests {
     fn of_pods_that_are_alike_two_are_found_until_they_are_forgotten() {
         let mut pods = Companions::default();
         let mut put = |name: &str, pod: &core::Pod| {
-            if let Some(row) = Companion::from_object(pod, Scope::Admission) {
-                pods.put(Name::new("ns", name), row);
-            }
+            let name = Name::new("ns", name);
+            let row = || Companion::from_object(pod, Scope::Admission);
+            assert_eq!(pods.replace(&name, row()), row().is_some(), "{name:?}");
+            assert!(!pods.replace(&name, row()), "{name:?}");
         };
         let alike: Vec<String> = (0..100).map(|number| format!("p-{number:02}")).collect();
         for name in &alike {

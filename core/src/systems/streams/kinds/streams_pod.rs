@@ -336,3 +336,33 @@ impl Table for StreamsPods {
         Some(&self.pods.get(name)?.details.as_ref()?.identity)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_table_shows_something_else_only_after_a_change_of_what_is_read() {
+        let mut pods = StreamsPods::default();
+        let row = |job: &str, phase: &str| {
+            let labels = json!({"app": "streams", "streams.ibm.com/job": job});
+            let pod = json!({"metadata": {"name": "p", "namespace": "ns", "labels": labels},
+                "spec": {"containers": []}, "status": {"phase": phase}});
+            PodDetails::from_object(&serde_json::from_value(pod).unwrap(), Scope::Controller)
+        };
+        for (row, has_changed) in [
+            (None, false),
+            (row("j", "Pending"), true),
+            (row("j", "Pending"), false),
+            (row("j", "Failed"), true),
+            (row("k", "Failed"), true),
+            (None, true),
+            (None, false),
+        ] {
+            let text = format!("{row:?}");
+            assert_eq!(pods.replace(&Name::new("ns", "p"), row), has_changed, "{text}");
+        }
+    }
+}

@@ -30,6 +30,8 @@ fn claims_without_a_common_node_are_split() {
     // A claim that is not bound yet, or whose volume is unknown, may get any node.
     let unknown = summary(&run("1=c1 2=c9", "z:1,2"), &storage("c9@v9 c1@v1"), "workspaces");
     assert_eq!(unknown, "1: c1 c9 / z");
+    let between = run("1=c1 2=c9 3=c2", "z:1,2,3");
+    assert_eq!(conflicts(&groups(&between, &others, "workspaces")), [conflict]);
     // Local volumes have no zone.
     for volume in [3, 4] {
         let terms = &mut others[volume]["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];

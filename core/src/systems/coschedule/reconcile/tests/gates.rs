@@ -36,7 +36,8 @@ fn gates_are_removed_when_the_placeholder_has_a_node() {
         world.gated_with("a", "run", &terms, 100).carry_out_plan();
         world.edit("Pod", "a")["spec"]["schedulingGates"] = gates.clone();
         // Until others let it go, its placeholder may move.
-        assert_eq!(world.settle(SOON).get("Pod", "a")["spec"]["schedulingGates"], gates);
+        assert_eq!(world.settle(LONG).get("Pod", "a")["spec"]["schedulingGates"], gates);
+        assert_eq!(world.deletions(), 0, "{:?}", world.writes);
         world.edit("Pod", "a")["spec"]["schedulingGates"] = json!([{"name": keys::GATE}]);
         let pod = &world.settle(SOON).get("Pod", "a")["spec"];
         assert_eq!(pod["schedulingGates"], Value::Null);
