@@ -22,7 +22,7 @@ use crate::view::{Identity, Name, Resource};
 
 /// Plans the changes that are due at `now`.
 #[must_use]
-pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
+pub fn plan<'v>(view: &'v View, policy: &'v Policy, now: Timestamp) -> Plan {
     let placements = placements::Placements::new(view, policy, now);
     let (mut plan, pools) = pools::plan(view, policy, &placements, now);
     plan.extend(jobs::plan(view, policy, &placements, now));

@@ -44,24 +44,22 @@ pub(super) struct Placement<'v> {
 }
 
 /// The reason why a pool of a job gets no first members now.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Hold {
-    /// The job cannot be placed as a whole.
-    Impossible,
-    /// The job's other pools are about to be created.
-    Incomplete,
-    /// Another HostPool has the name of one of the job's pools, so that it cannot be created.
-    Blocked,
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    /// True if the job's other pools are about to be created.
+    pub(super) is_incomplete: bool,
+    pub(super) message: String,
 }
+
+/// The part of a pool in the placement of its job: the nodes of its members by index.
+pub(super) type Share<'v> = Result<BTreeMap<u32, &'v str>, Hold>;
 
 /// The placements of all jobs, and of their pools.
 #[derive(Debug, Default)]
 pub(crate) struct Placements<'v> {
     jobs: HashMap<&'v Name, Placement<'v>>,
-    /// The members of the pools of jobs, by the pool's hash.
-    members: HashMap<&'v str, BTreeMap<u32, &'v str>>,
-    /// The hashes of the pools that get no first members now, each with its job and why.
-    held: HashMap<&'v str, (&'v Name, Hold)>,
+    /// The parts of the pools of jobs, by the pool's hash.
+    shares: HashMap<&'v str, Share<'v>>,
     /// When a pod will have waited long enough for its node.
     pub(super) recheck_at: Option<Timestamp>,
 }
@@ -117,14 +115,9 @@ impl<'v> Placements<'v> {
         self.jobs.get(name)
     }
 
-    /// The members of a pool, by index; `None`: the pool chooses them by itself.
-    pub(super) fn members(&self, hash: &str) -> Option<&BTreeMap<u32, &'v str>> {
-        self.members.get(hash)
-    }
-
-    /// The job because of which a pool gets no first members now, and why.
-    pub(super) fn holder(&self, hash: &str) -> Option<(&'v Name, Hold)> {
-        self.held.get(hash).copied()
+    /// The part of a pool; `None`: the pool chooses its members by itself.
+    pub(super) fn share(&self, hash: &str) -> Option<&Share<'v>> {
+        self.shares.get(hash)
     }
 }
 
@@ -295,26 +288,24 @@ impl<'v> Judging<'_, 'v, '_> {
         let missing = || labelled().filter(|(pool, _)| !fixed.pools.contains_key(pool));
         let is_complete = missing().next().is_none();
         let exists = |of: &str| self.view.host_pool(&Name::new(&self.name.namespace, of)).is_some();
-        let hold = if placement.plan.is_none() {
-            Hold::Impossible
+        let job = &self.name.name;
+        let (is_incomplete, message) = if placement.plan.is_none() {
+            (false, format!("StreamsJob {job} cannot be placed as a whole now"))
         } else if missing().any(|(_, of)| exists(&of.host_pool)) {
-            Hold::Blocked
+            (false, format!("StreamsJob {job} does not own all of the HostPools it needs"))
         } else {
-            Hold::Incomplete
+            (true, format!("the other pools of StreamsJob {job} are being created"))
         };
+        let hold = Hold { is_incomplete, message };
         for (pool, of) in labelled() {
             let found = fixed.pools.get(&pool).and_then(|found| found.hash.as_deref());
             let Some(hash) = found else { continue };
             let members = placement.plan.as_ref().and_then(|plan| plan.pools.get(&pool));
-            match members.filter(|_| is_complete) {
-                Some(members) => {
-                    members.values().for_each(|node| sites.give(node, hash, of.exclusive));
-                    self.placements.members.insert(hash, members.clone());
-                }
-                None if !placement.is_unknown => {
-                    _ = self.placements.held.insert(hash, (self.name, hold))
-                }
-                None => {}
+            let share = members.filter(|_| is_complete).cloned().ok_or_else(|| hold.clone());
+            let nodes = share.iter().flat_map(BTreeMap::values);
+            nodes.for_each(|node| sites.give(node, hash, of.exclusive));
+            if share.is_ok() || !placement.is_unknown {
+                self.placements.shares.insert(hash, share);
             }
         }
         if let Some(plan) = &placement.plan {

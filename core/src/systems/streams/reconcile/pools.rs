@@ -41,13 +41,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 
-use super::placements::{Hold, Placements};
+use super::placements::{Hold, Placements, Share};
 use crate::systems::View;
 use crate::systems::check::words::LISTED;
 use crate::systems::plan::{Action, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::host_pool::MemberState;
-use crate::systems::streams::kinds::host_pool::HostPool;
+use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool};
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::view::Name;
 use crate::view::resource::NODE;
@@ -62,11 +62,8 @@ struct Pool<'v> {
     name: &'v Name,
     pool: &'v HostPool,
     hash: &'v str,
-    /// The nodes of its members as the placement of its whole job has them, by index; `None`: the pool
-    /// chooses by itself.
-    planned: Option<&'v BTreeMap<u32, &'v str>>,
-    /// Its job, and why it gets no first members now.
-    holder: Option<(&'v Name, Hold)>,
+    /// The part of it in the placement of its whole job; `None`: the pool chooses by itself.
+    share: Option<&'v Share<'v>>,
     /// Undecided until all pools are judged together.
     verdict: Verdict,
 }
@@ -81,9 +78,35 @@ pub(super) struct PoolLack<'v> {
 }
 
 impl<'v> Pool<'v> {
+    /// The nodes of its members as the placement of its whole job has them, by index.
+    fn planned(&self) -> Option<&'v BTreeMap<u32, &'v str>> {
+        self.share?.as_ref().ok()
+    }
+
     /// The node that the placement of its whole job has for a member.
     fn planned_node(&self, index: u32) -> Option<&'v str> {
-        self.planned?.get(&index).copied()
+        self.planned()?.get(&index).copied()
+    }
+
+    /// The reason why it gets no first members now.
+    fn hold(&self) -> Option<&'v Hold> {
+        self.share?.as_ref().err()
+    }
+
+    /// The hosts that its author lists.
+    fn hosts(&self) -> Option<&'v [Host]> {
+        match &self.pool.form {
+            Ok(Form::Literal(hosts)) => Some(hosts),
+            _ => None,
+        }
+    }
+
+    /// The reason why it keeps the nodes that it has but gets no more, if that is so.
+    fn limit(&self) -> Option<&str> {
+        match &self.verdict {
+            Verdict::Accepted { limit } => limit.as_deref(),
+            Verdict::Refused(_) | Verdict::Undecided => None,
+        }
     }
 
     /// The nodes that its status records, each with the hash of the pool.
@@ -141,7 +164,7 @@ impl<'v> Pool<'v> {
 /// without a job lack.
 pub(super) fn plan<'v>(
     view: &'v View,
-    policy: &Policy,
+    policy: &'v Policy,
     placements: &'v Placements<'v>,
     now: Timestamp,
 ) -> (Plan, Vec<PoolLack<'v>>) {
@@ -207,8 +230,8 @@ fn find_lingering_nodes<'v>(
 fn find_live_pools<'v>(view: &'v View, placements: &'v Placements<'v>) -> Vec<Pool<'v>> {
     let read = |(name, pool): (&'v Name, &'v HostPool)| {
         let hash = pool.hash.as_deref()?;
-        let (planned, holder) = (placements.members(hash), placements.holder(hash));
-        Some(Pool { name, pool, hash, planned, holder, verdict: Verdict::Undecided })
+        let share = placements.share(hash);
+        Some(Pool { name, pool, hash, share, verdict: Verdict::Undecided })
     };
     let live = view.host_pools().filter(|(_, pool)| !pool.identity.deleting);
     let mut pools: Vec<Pool<'_>> = live.filter_map(read).collect();

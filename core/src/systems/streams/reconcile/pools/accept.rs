@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
+use super::Pool;
 use super::status::Readiness;
-use super::{Hold, Pool};
 use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::systems::streams::guard::find_refusal;
@@ -106,7 +106,7 @@ fn judge_alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
         return Verdict::Undecided;
     }
     let is_new = pool.pool.status.conditions.is_empty();
-    if is_new && matches!(pool.holder, Some((_, Hold::Incomplete))) {
+    if is_new && pool.hold().is_some_and(|hold| hold.is_incomplete) {
         // A pool without a status lets pods come, which wait; one that is not Ready refuses them.
         return Verdict::Undecided;
     }

@@ -8,7 +8,7 @@ use super::status::Readiness;
 use super::{Pool, truncate};
 use crate::systems::View;
 use crate::systems::check::words::counted;
-use crate::systems::streams::kinds::host_pool::{Form, Host};
+use crate::systems::streams::kinds::host_pool::{Form, Host, to_usize};
 use crate::systems::streams::kinds::in_other_form;
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
 use crate::systems::streams::obstacle::{self, Obstacle, join};
@@ -45,98 +45,180 @@ impl<'v> Obstacle<'v> {
     }
 }
 
-/// The reason why no node was chosen for a member.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Refusal {
-    /// No node is eligible; `Choice::Free` counts the obstacles.
-    NoneEligible,
-    /// The listed host is not exactly one node, for this reason.
-    Unknown(String),
-    /// The listed host is a node that the pool cannot have, for this reason.
-    Ineligible(String),
+/// The problem of a listed host that the pool does not get; `None`: no node is eligible for the member, and
+/// the obstacles of the others are counted.
+pub(super) type Refusal = Option<(PoolReason, String)>;
+
+/// The nodes that a pool can have in addition to those that it has, and the members that it lacks.
+pub(super) struct Choice<'f, 'v> {
+    pub(super) pool: &'f Pool<'v>,
+    pub(super) inventory: &'f mut Inventory<'v>,
+    /// The indices of the eligible nodes that are left, in the order of preference; none if the author lists
+    /// the hosts.
+    pub(super) eligible: VecDeque<usize>,
+    /// The eligible nodes for which the pods of one member wait, by its index.
+    awaited: BTreeMap<u32, usize>,
+    /// The number of eligible nodes at first.
+    count: usize,
+    /// The number of nodes with each obstacle, among the other nodes that have the tags.
+    obstacles: BTreeMap<Obstacle<'v>, usize>,
+    /// Messages about members that wait for a pod on another node to end.
+    pub(super) held: Vec<String>,
+    /// The indices of lost members that got no node.
+    pub(super) vacant: Vec<u32>,
+    /// The number of members that are not recorded yet and got no node.
+    pub(super) fresh: usize,
+    /// Messages about listed hosts: UnknownHost if the host is not exactly one node.
+    problems: Vec<(PoolReason, String)>,
 }
 
-/// The nodes that a pool can have.
-#[derive(Debug)]
-pub(super) enum Choice<'v> {
-    /// The controller chooses them.
-    Free {
-        /// The indices of the eligible nodes that are left, in the order of preference.
-        eligible: VecDeque<usize>,
-        /// The eligible nodes for which the pods of one member wait, by its index.
-        members: BTreeMap<u32, usize>,
-        /// The number of eligible nodes at first.
-        count: usize,
-        /// The number of nodes with each obstacle, among the other nodes that have the tags.
-        obstacles: BTreeMap<Obstacle<'v>, usize>,
-        /// The tags that the nodes must have.
-        tags: &'v [Box<str>],
-    },
-    /// The author lists them.
-    Listed(&'v [Host]),
-}
-
-impl<'v> Choice<'v> {
-    /// The nodes that `pool` can have for its `open` members, in addition to those that it has.
-    pub(super) fn new(inventory: &Inventory<'v>, pool: &Pool<'v>, open: &BTreeSet<u32>) -> Self {
-        if let Ok(Form::Literal(hosts)) = &pool.pool.form {
-            return Self::Listed(hosts);
-        }
-        let tags: &'v [Box<str>] = pool.pool.form.as_ref().map(Form::tags).unwrap_or_default();
-        let wanted = tag_keys(tags);
-        let mut eligible: Vec<usize> = Vec::with_capacity(inventory.nodes.len());
-        let mut obstacles = BTreeMap::new();
-        for (index, node) in inventory.nodes.iter().enumerate() {
-            if node.is_claimed_by(pool) || !has_tags(node.site.tags, &wanted) {
-                continue;
+impl<'f, 'v> Choice<'f, 'v> {
+    /// The choice for the `open` members of `pool`.
+    pub(super) fn new(
+        pool: &'f Pool<'v>,
+        open: &BTreeSet<u32>,
+        inventory: &'f mut Inventory<'v>,
+    ) -> Self {
+        let mut eligible: Vec<usize> = Vec::new();
+        let (mut awaited, mut obstacles) = (BTreeMap::new(), BTreeMap::new());
+        if let Ok(Form::Sized(_, tags)) = &pool.pool.form {
+            let wanted = tag_keys(tags);
+            eligible.reserve(inventory.nodes.len());
+            for (index, node) in inventory.nodes.iter().enumerate() {
+                if node.is_claimed_by(pool) || !has_tags(node.site.tags, &wanted) {
+                    continue;
+                }
+                let others = || Obstacle::of_others(node, pool, inventory);
+                let full = || inventory.is_full(node).then_some(Obstacle::Full);
+                match node.site.unfit().or_else(others).or_else(full) {
+                    Some(obstacle) => *obstacles.entry(obstacle).or_default() += 1,
+                    None => eligible.push(index),
+                }
             }
-            let full = || (node.claims.len() >= inventory.max_pools).then_some(Obstacle::Full);
-            let others = || Obstacle::of_others(node, pool, inventory);
-            let obstacle = node.site.unfit().or_else(others).or_else(full);
-            match obstacle {
-                Some(obstacle) => *obstacles.entry(obstacle).or_default() += 1,
-                None => eligible.push(index),
+            // The sort is stable, so nodes with as many pools stay in the order of their names.
+            eligible.sort_by_key(|index| inventory.nodes[*index].count_pools());
+            if pool.planned().is_none() {
+                awaited = inventory.waiting().sort(pool, open, &mut eligible);
             }
         }
-        // The sort is stable, so nodes with as many pools stay in the order of their names.
-        eligible.sort_by_key(|index| inventory.nodes[*index].count_pools());
-        let members = match pool.planned {
-            None => inventory.waiting().sort(pool, open, &mut eligible),
-            Some(_) => BTreeMap::new(),
-        };
-        let count = eligible.len();
-        Self::Free { eligible: eligible.into(), members, count, obstacles, tags }
+        let (count, eligible) = (eligible.len(), eligible.into());
+        let (held, vacant, problems) = (Vec::new(), Vec::new(), Vec::new());
+        Self {
+            pool,
+            inventory,
+            eligible,
+            awaited,
+            count,
+            obstacles,
+            held,
+            vacant,
+            fresh: 0,
+            problems,
+        }
     }
 
-    /// The number of nodes from which the controller chooses; of a pool that lists its hosts, all of them.
-    pub(super) fn count(&self) -> usize {
-        match self {
-            Self::Free { count, .. } => *count,
-            Self::Listed(hosts) => hosts.len(),
-        }
+    /// Returns true if as many nodes are eligible, or listed.
+    pub(super) fn has(&self, nodes: usize) -> bool {
+        nodes <= self.pool.hosts().map_or(self.count, <[Host]>::len)
     }
 
     /// Returns true if pods wait for the member `index` on one of the nodes.
     pub(super) fn is_awaited(&self, index: u32) -> bool {
-        matches!(self, Self::Free { members, .. } if members.contains_key(&index))
+        self.awaited.contains_key(&index)
+    }
+
+    /// Takes a node for the member `index`. If `only` is given and the controller chooses, takes the node with
+    /// this name or none.
+    pub(super) fn take(&mut self, index: u32, only: Option<&str>) -> Result<usize, Refusal> {
+        let inventory = &*self.inventory;
+        let Some(hosts) = self.pool.hosts() else {
+            let mut nodes = self.eligible.iter();
+            let position = match only {
+                None => {
+                    let awaited = self.awaited.get(&index);
+                    awaited.and_then(|awaited| nodes.position(|of| of == awaited)).or(Some(0))
+                }
+                Some(name) => nodes.position(|of| inventory.nodes[*of].name == name),
+            };
+            return position.and_then(|position| self.eligible.remove(position)).ok_or(None);
+        };
+        let host = hosts.get(to_usize(index)).ok_or(None)?;
+        let node = find_node(inventory.view, host, index)
+            .map_err(|problem| Some((PoolReason::UnknownHost, problem)))?;
+        // The View has a node without details, which does not occur in the controller.
+        let found = inventory.index_of(node).ok_or(None)?;
+        let state = &inventory.nodes[found];
+        // What makes the node unfit does not count: it may pass, and the author asked for the node.
+        let others = || Obstacle::of_others(state, self.pool, inventory);
+        let Some(obstacle) = state.site.barred().or_else(others) else { return Ok(found) };
+        let problem = format!("hosts[{index}], node {node}, {}", obstacle.describe());
+        Err(Some((PoolReason::InsufficientNodes, problem)))
+    }
+
+    /// Records that a listed host was refused.
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
+        self.problems.extend(refusal);
+    }
+
+    /// The node of the pods that asked for a member.
+    pub(super) fn bound_node(&self, index: u32) -> Option<&'v str> {
+        self.inventory.bound(self.pool.hash, index).first().map(|(node, _)| *node)
     }
 
     /// Formats the number of eligible nodes and the obstacles of the others. `released` nodes are
-    /// counted as eligible, too: the pool has them, and gives them up. Empty if the author lists
-    /// the hosts.
-    fn format_counts(&self, released: usize, view: &View) -> String {
-        let Self::Free { count, obstacles, tags, .. } = self else { return String::new() };
-        let eligible = count + released;
+    /// counted as eligible, too: the pool has them, and gives them up.
+    fn format_counts(&self, released: usize) -> String {
+        let tags = self.pool.pool.form.as_ref().map(Form::tags).unwrap_or_default();
+        let eligible = self.count + released;
         let verb = if eligible == 1 { "is" } else { "are" };
         let mut text = format!("{eligible} {verb} eligible");
-        if !obstacles.is_empty() {
+        if !self.obstacles.is_empty() {
             text += "; ";
-            text += &obstacle::format_counts(obstacles);
+            text += &obstacle::format_counts(&self.obstacles);
         } else if eligible == 0 && !tags.is_empty() {
             let keys = tag_keys(tags).into_iter().map(String::from);
             text += &format!("; no other node has {}", join(keys.collect()));
         }
-        text + &in_other_form(view, tags)
+        text + &in_other_form(self.inventory.view, tags)
+    }
+
+    /// Returns the number of nodes that are needed and not eligible, and the reason why members are missing.
+    /// The pool keeps `kept` nodes and gives up `released`.
+    pub(super) fn explain(
+        self,
+        kept: usize,
+        released: usize,
+        limit: Option<&str>,
+    ) -> (usize, Option<Readiness>) {
+        let need = self.vacant.len() + self.fresh;
+        let (mut missing, mut needs) = (0, None);
+        if need > 0 && self.pool.hosts().is_none() {
+            missing = need.saturating_sub(self.eligible.len() + released);
+            let nodes = counted(need, if kept > 0 { "more node" } else { "node" });
+            needs = Some(format!("needs {nodes}, {}", self.format_counts(released)));
+        }
+        let (unknown, ineligible): (Vec<_>, Vec<_>) =
+            self.problems.into_iter().partition(|(reason, _)| *reason == PoolReason::UnknownHost);
+        let reason = if !unknown.is_empty() {
+            PoolReason::UnknownHost
+        } else if need > 0 || !self.held.is_empty() {
+            PoolReason::InsufficientNodes
+        } else {
+            return (0, at_limit(limit));
+        };
+        let vacant: Vec<String> = self.vacant.iter().map(u32::to_string).collect();
+        let mut parts = Vec::from_iter(match vacant.as_slice() {
+            [] => None,
+            [index] => Some(format!("member {index} is vacant")),
+            _ => Some(format!("members {} are vacant", join(vacant))),
+        });
+        parts.extend(needs);
+        for problems in [unknown, ineligible] {
+            parts.extend(truncate(problems.into_iter().map(|(_, problem)| problem).collect()));
+        }
+        parts.extend(truncate(self.held));
+        parts.extend(limit.map(str::to_owned));
+        (missing, Some(Readiness { reason, message: parts.join("; ") }))
     }
 }
 
@@ -155,69 +237,6 @@ pub(super) fn find_node<'v>(view: &'v View, host: &'v Host, index: u32) -> Resul
             let nodes = join(nodes.into_iter().map(str::to_owned).collect());
             Err(format!("several nodes have the {} (hosts[{index}]): {nodes}", format_host(host)))
         }
-    }
-}
-
-/// The members that a pool lacks, and the reasons.
-#[derive(Debug, Default)]
-pub(super) struct Lack {
-    /// Messages about members that wait for a pod on another node to end.
-    pub(super) held: Vec<String>,
-    /// The indices of lost members that got no node.
-    pub(super) vacant: Vec<u32>,
-    /// The number of members that are not recorded yet and got no node.
-    pub(super) fresh: usize,
-    /// Messages about listed hosts that are not exactly one node.
-    unknown: Vec<String>,
-    /// Messages about listed hosts that the pool cannot have.
-    ineligible: Vec<String>,
-}
-
-impl Lack {
-    pub(super) fn add(&mut self, refusal: Refusal) {
-        match refusal {
-            Refusal::NoneEligible => {}
-            Refusal::Unknown(problem) => self.unknown.push(problem),
-            Refusal::Ineligible(problem) => self.ineligible.push(problem),
-        }
-    }
-
-    /// Returns the number of nodes that are needed and not eligible, and the reason why members are missing.
-    /// `choice` has what is left after all nodes are chosen; the pool keeps `kept` nodes and gives up
-    /// `released`.
-    pub(super) fn explain(
-        self,
-        choice: &Choice<'_>,
-        kept: usize,
-        released: usize,
-        limit: Option<&str>,
-        view: &View,
-    ) -> (usize, Option<Readiness>) {
-        let reason = if !self.unknown.is_empty() {
-            PoolReason::UnknownHost
-        } else if !self.held.is_empty() || !self.vacant.is_empty() || self.fresh > 0 {
-            PoolReason::InsufficientNodes
-        } else {
-            return (0, at_limit(limit));
-        };
-        let (mut missing, mut needs) = (0, None);
-        let need = self.vacant.len() + self.fresh;
-        if let (1.., Choice::Free { eligible, .. }) = (need, choice) {
-            missing = need.saturating_sub(eligible.len() + released);
-            let nodes = counted(need, if kept > 0 { "more node" } else { "node" });
-            needs = Some(format!("needs {nodes}, {}", choice.format_counts(released, view)));
-        }
-        let mut parts = Vec::new();
-        if let [index] = self.vacant.as_slice() {
-            parts.push(format!("member {index} is vacant"));
-        } else if !self.vacant.is_empty() {
-            let indices = self.vacant.iter().map(u32::to_string).collect();
-            parts.push(format!("members {} are vacant", join(indices)));
-        }
-        parts.extend(needs);
-        parts.extend([self.unknown, self.ineligible, self.held].into_iter().flat_map(truncate));
-        parts.extend(limit.map(str::to_owned));
-        (missing, Some(Readiness { reason, message: parts.join("; ") }))
     }
 }
 

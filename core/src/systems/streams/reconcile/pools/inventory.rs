@@ -18,7 +18,6 @@ use crate::systems::streams::keys::{EXCLUSIVE_TAINT, FORMER_EXCLUSIVE_TAINT};
 use crate::systems::streams::kinds::host_pool::{HostPool, to_usize};
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::streams::owners::unmarked_hosts;
-use crate::systems::streams::policy::Compat;
 use crate::view::{Name, NodeDetails};
 
 /// A pool that has a node.
@@ -44,6 +43,12 @@ impl<'v> NodeState<'v> {
     /// True if the pool has it and marks its nodes.
     pub(super) fn is_claimed_by(&self, pool: &Pool<'_>) -> bool {
         self.claims.iter().any(|(name, _)| *name == pool.name)
+    }
+
+    /// Returns true if a member is this very node, and not an earlier one of its name.
+    pub(super) fn is_of(&self, member: &Member) -> bool {
+        member.node.as_deref() == Some(self.name)
+            && member.uid.as_deref() == Some(&*self.details.identity.uid)
     }
 
     /// Returns it as a member of a pool.
@@ -98,15 +103,12 @@ pub(super) struct Inventory<'v> {
     owners: HashMap<&'v str, &'v Name>,
     /// The hashes of the pools of which a pod waits that tolerates only the former taint.
     former: HashSet<&'v str>,
-    /// The most pools that a node may have.
-    pub(super) max_pools: usize,
-    /// True if the colocation groups of a token reach across jobs.
-    pub(super) shares_tokens: bool,
+    pub(super) policy: &'v Policy,
     waiting: OnceCell<Waiting<'v>>,
 }
 
 impl<'v> Inventory<'v> {
-    pub(super) fn new(view: &'v View, policy: &Policy) -> Self {
+    pub(super) fn new(view: &'v View, policy: &'v Policy) -> Self {
         // A state is large, so the list must not grow in steps.
         let mut nodes: Vec<NodeState<'v>> = Vec::with_capacity(view.node_count());
         nodes.extend(view.nodes().filter_map(|(name, node)| {
@@ -154,10 +156,12 @@ impl<'v> Inventory<'v> {
             .collect();
         // Sorted, because messages name the first, which must not depend on the order of a map.
         bound.values_mut().for_each(|pods| pods.sort_unstable());
-        let max_pools = to_usize(policy.host_pools.max_pools_per_node);
-        let shares_tokens = policy.streams.compat == Compat::Upstream;
-        let waiting = OnceCell::new();
-        Self { view, nodes, indices, bound, owners, former, max_pools, shares_tokens, waiting }
+        Self { view, nodes, indices, bound, owners, former, policy, waiting: OnceCell::new() }
+    }
+
+    /// Returns true if a node has as many pools as the policy allows.
+    pub(super) fn is_full(&self, node: &NodeState<'_>) -> bool {
+        node.claims.len() >= to_usize(self.policy.host_pools.max_pools_per_node)
     }
 
     /// The waiting pods that must run on certain nodes.

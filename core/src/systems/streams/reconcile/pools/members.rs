@@ -6,17 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-use super::accept::Verdict;
-use super::choose::{Choice, Lack, Refusal, at_limit, find_node};
-use super::inventory::{Inventory, NodeState};
+use super::choose::{Choice, at_limit};
+use super::inventory::Inventory;
 use super::status::Readiness;
 use super::{Hold, Pool};
 use crate::systems::plan::Event;
 use crate::systems::streams::api::host_pool::{Member, MemberState};
+use crate::systems::streams::kinds::host_pool::to_usize;
 use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::reasons::PoolReason;
-use crate::systems::streams::resolve::format_host;
 
 /// The decision about one member of a pool.
 #[derive(Debug)]
@@ -96,10 +95,7 @@ impl<'v> Draft<'v> {
     /// Chooses nodes for empty slots, and for the members that the status does not record yet. The
     /// latter get nodes only if there are enough for all of them.
     pub(super) fn fill(&mut self, pool: &Pool<'v>, inventory: &mut Inventory<'v>) {
-        let limit = match &pool.verdict {
-            Verdict::Accepted { limit } => limit.as_deref(),
-            Verdict::Refused(_) | Verdict::Undecided => None,
-        };
+        let limit = pool.limit();
         let empty = self.slots.iter().filter(|(_, slot)| matches!(slot, Slot::Empty { .. }));
         let empty: Vec<u32> = empty.map(|(index, _)| *index).collect();
         let all = 0..if limit.is_some() { 0 } else { pool.wanted() };
@@ -109,85 +105,65 @@ impl<'v> Draft<'v> {
             self.shortfall = at_limit(limit);
             return;
         }
-        let choice = Choice::new(inventory, pool, &open);
-        let mut filling = Filling { pool, choice, lack: Lack::default(), inventory };
-        self.refill(empty, &mut filling);
+        let mut choice = Choice::new(pool, &open, inventory);
+        self.refill(empty, &mut choice);
         let (mut kept, mut released) = (self.nodes().count(), 0);
-        let holder = pool.holder.filter(|_| !fresh.is_empty());
-        if holder.is_some() {
-            filling.lack.fresh = fresh.len();
-        } else if filling.lack.vacant.is_empty() || !pool.is_first_allocation() {
-            self.extend(&fresh, &mut filling);
+        let hold = pool.hold().filter(|_| !fresh.is_empty());
+        if hold.is_some() {
+            choice.fresh = fresh.len();
+        } else if choice.vacant.is_empty() || !pool.is_first_allocation() {
+            self.extend(&fresh, &mut choice);
         } else {
             // A pool that has never had all of its members does not block nodes for others.
-            self.nodes().for_each(|node| filling.inventory.disclaim(node, pool));
+            self.nodes().for_each(|node| choice.inventory.disclaim(node, pool));
             self.slots.clear();
             self.events.retain(|event| event.reason != "MemberReplaced");
-            filling.lack.vacant.clear();
-            filling.lack.fresh = pool.wanted() as usize;
+            choice.vacant.clear();
+            choice.fresh = to_usize(pool.wanted());
             (kept, released) = (0, kept);
         }
-        let Filling { choice, lack, inventory, .. } = filling;
         // All pools of a job get their first members together, or none of them.
-        if let Some((job, hold)) = holder
-            && fresh.len() <= choice.count()
+        if let Some(Hold { message, .. }) = hold
+            && choice.has(fresh.len())
         {
-            let job = &job.name;
-            let message = match hold {
-                Hold::Impossible => format!("StreamsJob {job} cannot be placed as a whole now"),
-                Hold::Incomplete => {
-                    format!("the other pools of StreamsJob {job} are being created")
-                }
-                Hold::Blocked => {
-                    format!("StreamsJob {job} does not own all of the HostPools it needs")
-                }
-            };
-            self.shortfall = Some(Readiness { reason: PoolReason::WaitingForJob, message });
+            self.shortfall = Some(Readiness::new(PoolReason::WaitingForJob, message.clone()));
             return;
         }
-        (self.missing, self.shortfall) =
-            lack.explain(&choice, kept, released, limit, inventory.view);
+        (self.missing, self.shortfall) = choice.explain(kept, released, limit);
     }
 
     /// Chooses nodes for empty slots. Each slot is filled independently of the others.
-    fn refill(&mut self, mut empty: Vec<u32>, filling: &mut Filling<'_, 'v>) {
-        let pool = filling.pool;
+    fn refill(&mut self, mut empty: Vec<u32>, choice: &mut Choice<'_, 'v>) {
+        let pool = choice.pool;
         // No slot takes the node that the pods of another one need, if they can have it.
-        empty.sort_by_key(|index| {
-            let is_free = filling.inventory.bound(pool.hash, *index).is_empty();
-            (is_free, !filling.choice.is_awaited(*index))
-        });
+        empty
+            .sort_by_key(|index| (choice.bound_node(*index).is_none(), !choice.is_awaited(*index)));
         for index in empty {
-            let bound = filling.inventory.bound(pool.hash, index);
+            let bound = choice.inventory.bound(pool.hash, index);
             // All pods that asked for one member must run on one node.
             let first = bound.first().copied();
             let only = first.map(|(node, _)| node);
             let scattered = bound.iter().any(|(node, _)| Some(*node) != only);
-            let taken = if scattered {
-                Err(Refusal::NoneEligible)
-            } else {
-                filling.take(index, only.or_else(|| pool.planned_node(index))).and_then(|node| {
-                    let name = filling.inventory.nodes[node].name;
-                    let is_allowed = only.is_none_or(|only| name == only);
-                    is_allowed.then_some(node).ok_or(Refusal::NoneEligible)
-                })
-            };
+            let wanted = only.or_else(|| pool.planned_node(index));
+            let taken = if scattered { Err(None) } else { choice.take(index, wanted) };
+            let is_there =
+                |node: &usize| only.is_none_or(|only| choice.inventory.nodes[*node].name == only);
             match (taken, first) {
-                (Ok(node), _) => {
-                    self.replace(index, node, filling.inventory);
-                    filling.inventory.claim(node, pool);
+                (Ok(node), _) if is_there(&node) => {
+                    self.replace(index, node, choice.inventory);
+                    choice.inventory.claim(node, pool);
                 }
-                (Err(_), Some((node, pod))) => filling.lack.held.push(format!(
+                (_, Some((node, pod))) => choice.held.push(format!(
                     "member {index} is vacant until pod {}/{}, which asked for it, leaves node {node}",
                     pod.namespace, pod.name
                 )),
-                (Err(refusal), None) => {
-                    filling.lack.vacant.push(index);
-                    filling.lack.add(refusal);
+                (taken, None) => {
+                    choice.vacant.push(index);
+                    choice.refuse(taken.err().flatten());
                 }
             }
         }
-        filling.lack.vacant.sort_unstable();
+        choice.vacant.sort_unstable();
     }
 
     /// Gives an empty slot a new node.
@@ -195,64 +171,55 @@ impl<'v> Draft<'v> {
         let Some(Slot::Empty { member }) = self.slots.insert(index, Slot::Chosen { node }) else {
             return;
         };
-        let NodeState { name, details, .. } = &inventory.nodes[node];
-        if member.state == MemberState::Reserving
-            && member.node.as_deref() == Some(*name)
-            && member.uid.as_deref() == Some(&*details.identity.uid)
-        {
+        let state = &inventory.nodes[node];
+        if member.state == MemberState::Reserving && state.is_of(member) {
             // Another pool gives up this node in the same plan, so the reservation stays. A new one
             // would be the same, and would be written again until the status of the other pool is
             // written.
             self.slots.insert(index, Slot::Kept { node, member });
             return;
         }
-        let note = format!(
-            "node {name} becomes member {index} in place of node {}",
-            member.node.as_deref().unwrap_or("?")
-        );
+        let before = member.node.as_deref().unwrap_or("?");
+        let note = format!("node {} becomes member {index} in place of node {before}", state.name);
         self.events.push(Event { warning: false, reason: "MemberReplaced", note });
     }
 
     /// Chooses nodes for members that the status does not record yet: for all of them or for none.
-    fn extend(&mut self, fresh: &[u32], filling: &mut Filling<'_, 'v>) {
-        let pool = filling.pool;
-        if let Choice::Free { eligible, .. } = &filling.choice
-            && eligible.len() < fresh.len()
-        {
-            filling.lack.fresh = fresh.len();
+    fn extend(&mut self, fresh: &[u32], choice: &mut Choice<'_, 'v>) {
+        let pool = choice.pool;
+        choice.fresh = fresh.len();
+        if pool.hosts().is_none() && choice.eligible.len() < fresh.len() {
             return;
         }
         // If the pool had members before, pods may still run for an index: it gets their node if
         // possible.
         let (kept, others): (Vec<u32>, Vec<u32>) =
-            fresh.iter().partition(|index| filling.bound_node(**index).is_some());
+            fresh.iter().partition(|index| choice.bound_node(**index).is_some());
         let mut chosen: BTreeMap<usize, u32> = BTreeMap::new();
         for index in kept.into_iter().chain(others) {
             let planned = pool.planned_node(index);
-            let taken = match filling.bound_node(index) {
-                Some(node) => {
-                    filling.take(index, Some(node)).or_else(|_| filling.take(index, planned))
-                }
-                None => filling.take(index, planned),
+            let bound = choice.bound_node(index).map(|node| choice.take(index, Some(node)));
+            let taken = match bound {
+                Some(Ok(node)) => Ok(node),
+                Some(Err(_)) | None => choice.take(index, planned),
             };
             match taken {
                 Ok(node) if chosen.contains_key(&node) => {
-                    filling.lack.add(Refusal::Unknown(format!(
-                        "hosts[{index}] and another listed host are one node, {}",
-                        filling.inventory.nodes[node].name
-                    )));
+                    let name = choice.inventory.nodes[node].name;
+                    let problem =
+                        format!("hosts[{index}] and another listed host are one node, {name}");
+                    choice.refuse(Some((PoolReason::UnknownHost, problem)));
                 }
                 Ok(node) => _ = chosen.insert(node, index),
-                Err(refusal) => filling.lack.add(refusal),
+                Err(refusal) => choice.refuse(refusal),
             }
         }
-        if chosen.len() < fresh.len() {
-            filling.lack.fresh = fresh.len();
-            return;
-        }
-        for (node, index) in chosen {
-            self.slots.insert(index, Slot::Chosen { node });
-            filling.inventory.claim(node, pool);
+        if chosen.len() == fresh.len() {
+            choice.fresh = 0;
+            for (node, index) in chosen {
+                self.slots.insert(index, Slot::Chosen { node });
+                choice.inventory.claim(node, pool);
+            }
         }
     }
 
@@ -286,65 +253,6 @@ impl<'v> Draft<'v> {
     }
 }
 
-/// The state of filling the slots of a pool.
-struct Filling<'f, 'v> {
-    pool: &'f Pool<'v>,
-    choice: Choice<'v>,
-    lack: Lack,
-    inventory: &'f mut Inventory<'v>,
-}
-
-impl<'v> Filling<'_, 'v> {
-    /// Takes a node for the member `index`. If `only` is given and the controller chooses, takes the node with
-    /// this name or none.
-    fn take(&mut self, index: u32, only: Option<&str>) -> Result<usize, Refusal> {
-        let inventory = &*self.inventory;
-        match &mut self.choice {
-            Choice::Free { eligible, members, .. } => {
-                let mut nodes = eligible.iter();
-                let position = match only {
-                    None => {
-                        let awaited = members.get(&index);
-                        let awaited =
-                            awaited.and_then(|awaited| nodes.position(|of| of == awaited));
-                        Some(awaited.unwrap_or(0))
-                    }
-                    Some(name) => nodes.position(|of| inventory.nodes[*of].name == name),
-                };
-                let found = position.and_then(|position| eligible.remove(position));
-                found.ok_or(Refusal::NoneEligible)
-            }
-            Choice::Listed(hosts) => {
-                let host = usize::try_from(index).ok().and_then(|index| hosts.get(index));
-                let host = host.ok_or(Refusal::NoneEligible)?;
-                let node = find_node(inventory.view, host, index).map_err(Refusal::Unknown)?;
-                let node_index = inventory.index_of(node).ok_or_else(|| {
-                    Refusal::Unknown(format!(
-                        "no node has the {} (hosts[{index}])",
-                        format_host(host)
-                    ))
-                })?;
-                let state = &inventory.nodes[node_index];
-                // What makes the node unfit does not count: it may pass, and the author asked for the
-                // node.
-                let others = || Obstacle::of_others(state, self.pool, inventory);
-                match state.site.barred().or_else(others) {
-                    Some(obstacle) => Err(Refusal::Ineligible(format!(
-                        "hosts[{index}], node {node}, {}",
-                        obstacle.describe()
-                    ))),
-                    None => Ok(node_index),
-                }
-            }
-        }
-    }
-
-    /// The node of the pods that asked for a member.
-    fn bound_node(&self, index: u32) -> Option<&'v str> {
-        self.inventory.bound(self.pool.hash, index).first().map(|(node, _)| *node)
-    }
-}
-
 /// The index of a recorded member's node, if the member can keep it.
 ///
 /// # Errors
@@ -360,7 +268,7 @@ fn find_kept_node<'v>(
     let index = member.node.as_deref().and_then(|node| inventory.index_of(node));
     let index = index.ok_or_else(|| lost("was deleted"))?;
     let node = &inventory.nodes[index];
-    if member.uid.as_deref() != Some(&*node.details.identity.uid) {
+    if !node.is_of(member) {
         return Err(lost("was deleted and created again"));
     }
     if node.is_claimed_by(pool) {

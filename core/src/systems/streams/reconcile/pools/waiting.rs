@@ -13,6 +13,7 @@ use super::Pool;
 use super::inventory::Inventory;
 use crate::kubernetes::HOSTNAME;
 use crate::systems::streams::kinds::streams_pod::{Named, PendingPod, PodDetails};
+use crate::systems::streams::policy::Compat;
 use crate::systems::streams::reconcile::pending_pods;
 use crate::view::Name;
 
@@ -160,7 +161,9 @@ impl<'i, 'v> Places<'i, 'v> {
         if !pending.is_near {
             return Rc::default();
         }
-        let job = pod.job.as_deref().filter(|_| !self.inventory.shares_tokens);
+        // Under `compat: upstream` the groups of a token reach across jobs.
+        let is_of_job = self.inventory.policy.streams.compat == Compat::None;
+        let job = pod.job.as_deref().filter(|_| is_of_job);
         // The pods of a group have the same node, by whichever label they are found.
         let groups = pod.groups.iter();
         let found = groups.map(|(key, value)| self.of_group((&name.namespace, key, value, job)));
