@@ -22,7 +22,7 @@ use crate::systems::streams::api::streams_job::{Enforcement, StreamsJobSpec};
 use crate::systems::streams::kinds::streams_job::closure::{Location, Unit};
 use crate::systems::streams::kinds::streams_job::{Closure, StreamsJob};
 use crate::systems::streams::witness::{Budget, Exhausted, Place, find_contended, solve};
-pub(crate) use fixed::{Fixed, Found, named_hosts};
+pub(crate) use fixed::{Fixed, Found, Pods, named_hosts};
 pub(crate) use frame::Frame;
 
 /// The steps of one search: some tens of milliseconds at most.
@@ -148,7 +148,7 @@ pub(crate) fn judge<'v>(sites: &Sites<'v>, fixed: &Fixed<'_>) -> Judged<'v> {
     let frame = Frame::new(spec, sites, fixed);
     let mut budget = Budget::new(STEPS);
     // What is reserved stays reserved if that is possible: pods wait for these nodes.
-    let held = (!fixed.reserved.is_empty()).then(|| frame.problem.with_preferences_held());
+    let held = (!fixed.pods.reserved.is_empty()).then(|| frame.problem.with_preferences_held());
     let kept = held.and_then(|held| solve(&held, &mut Budget::new(STEPS)).ok().flatten());
     let found = kept.map_or_else(|| solve(&frame.problem, &mut budget), |kept| Ok(Some(kept)));
     let witness = match found {

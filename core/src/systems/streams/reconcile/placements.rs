@@ -17,7 +17,7 @@ use crate::systems::fit::{self, Candidate, Question};
 use crate::systems::policy::Policy;
 use crate::systems::streams::job::check::check;
 use crate::systems::streams::job::placement::{
-    Fixed, Judged, MissingNode, Plan, is_searched, judge, lacks_only_nodes, named_hosts,
+    Fixed, Judged, MissingNode, Plan, Pods, is_searched, judge, lacks_only_nodes, named_hosts,
 };
 use crate::systems::streams::job::sites::{Site, Sites, State};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
@@ -64,15 +64,8 @@ pub(crate) struct Placements<'v> {
     pub(super) recheck_at: Option<Timestamp>,
 }
 
-/// The pods of a job.
-#[derive(Debug, Default)]
-struct Pods<'v> {
-    /// The node of each element that runs.
-    running: BTreeMap<usize, &'v str>,
-    strangers: BTreeSet<&'v str>,
-    /// The pods that are unschedulable, by their elements.
-    waiting: Vec<(usize, &'v PodDetails)>,
-}
+/// The pods of a job: their nodes, and those that are unschedulable, each with its element.
+type AllPods<'v> = (Pods<'v>, Vec<(usize, &'v PodDetails)>);
 
 impl<'v> Placements<'v> {
     pub(super) fn new(view: &'v View, policy: &Policy, now: Timestamp) -> Self {
@@ -105,7 +98,7 @@ impl<'v> Placements<'v> {
         for (name, job) in jobs {
             let of_job = pods.remove(name).unwrap_or_default();
             let mut judging = Judging { view, policy, now, name, job, placements: &mut placements };
-            judging.judge(&of_job, &mut sites);
+            judging.judge(of_job, &mut sites);
         }
         placements
     }
@@ -150,9 +143,9 @@ fn find_pods<'v>(
     view: &'v View,
     jobs: &[(&'v Name, &'v StreamsJob)],
     sites: &Sites<'v>,
-) -> HashMap<&'v Name, Pods<'v>> {
+) -> HashMap<&'v Name, AllPods<'v>> {
     let known: HashMap<&Name, &StreamsJob> = jobs.iter().copied().collect();
-    let mut pods: HashMap<&Name, Pods<'_>> = HashMap::new();
+    let mut pods: HashMap<&Name, AllPods<'_>> = HashMap::new();
     let mut all: Vec<(&Name, &PodDetails)> =
         view.pods().filter(|(_, pod)| pod.streams && !pod.finished).collect();
     all.sort_unstable_by_key(|(name, _)| *name);
@@ -161,7 +154,7 @@ fn find_pods<'v>(
         let Some((name, job)) = known.get_key_value(&Name::new(&name.namespace, job)) else {
             continue;
         };
-        let of_job = pods.entry(name).or_default();
+        let (of_job, waiting) = pods.entry(name).or_default();
         let element = pod.element.as_deref().and_then(|element| job.closure.element(element));
         let is_there = |node: &str| {
             sites.state(node).is_some_and(|State { site: Site { limits, .. }, .. }| {
@@ -178,7 +171,7 @@ fn find_pods<'v>(
             (Some(node), Some(element)) => _ = of_job.running.entry(element).or_insert(node),
             (Some(node), None) => _ = of_job.strangers.insert(node),
             (None, Some(element)) if pod.unschedulable_since.is_some() && !deleting => {
-                of_job.waiting.push((element, pod));
+                waiting.push((element, pod));
             }
             (None, _) => {}
         }
@@ -197,7 +190,7 @@ struct Judging<'w, 'v, 'p> {
 }
 
 impl<'v> Judging<'_, 'v, '_> {
-    fn judge(&mut self, pods: &Pods<'v>, sites: &mut Sites<'v>) {
+    fn judge(&mut self, (pods, waiting): AllPods<'v>, sites: &mut Sites<'v>) {
         let (name, job, view) = (self.name, self.job, self.view);
         let mut placement =
             Placement { findings: check(name, job, view, self.policy), ..Placement::default() };
@@ -206,11 +199,16 @@ impl<'v> Judging<'_, 'v, '_> {
         let goes_on = (wait || has_verdict(job, Status::True))
             && placement.findings.iter().all(lacks_only_nodes);
         if is_searched(job) && (placement.findings.is_empty() || goes_on) {
-            let fixed = self.fix(pods);
-            let closed = self.find_closed(pods);
+            let mut fixed = Fixed { pods, ..Fixed::without_pods(name, job, view) };
+            for (unit, node) in &job.reserved {
+                let elements = job.closure.units[*unit].elements.iter();
+                fixed.pods.reserved.extend(elements.map(|element| (*element, &**node)));
+            }
+            let closed = self.find_closed(&waiting);
             let mut judged = None;
             if !closed.is_empty() {
-                let elsewhere = judge(sites, &Fixed { closed, ..fixed.clone() });
+                let pods = Pods { closed, ..fixed.pods.clone() };
+                let elsewhere = judge(sites, &Fixed { pods, ..fixed.clone() });
                 // Nothing better: what is reserved stays.
                 judged = Some(elsewhere).filter(|of| matches!(of, Judged::Possible(_)));
                 placement.is_moved = judged.is_some();
@@ -231,24 +229,15 @@ impl<'v> Judging<'_, 'v, '_> {
         self.placements.jobs.insert(name, placement);
     }
 
-    /// Finds what is fixed about the job.
-    fn fix(&self, pods: &Pods<'v>) -> Fixed<'v> {
-        let mut fixed = Fixed::without_pods(self.name, self.job, self.view);
-        fixed.running = pods.running.clone();
-        fixed.strangers = pods.strangers.clone();
-        for (unit, node) in &self.job.reserved {
-            let elements = &self.job.closure.units[*unit].elements;
-            fixed.reserved.extend(elements.iter().map(|element| (*element, &**node)));
-        }
-        fixed
-    }
-
     /// The nodes that are closed to an element whose pod has been unschedulable for the grace period on the
     /// node that is reserved for it: that node, and those on which the pod does not fit either.
-    fn find_closed(&mut self, pods: &Pods<'v>) -> BTreeMap<usize, BTreeSet<&'v str>> {
+    fn find_closed(
+        &mut self,
+        waiting: &[(usize, &PodDetails)],
+    ) -> BTreeMap<usize, BTreeSet<&'v str>> {
         let mut closed: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
         let moves = self.job.status.witness.as_ref().map_or(0, |witness| witness.moves);
-        for (element, pod) in &pods.waiting {
+        for (element, pod) in waiting {
             let Some(unit) = self.job.closure.unit_index(*element) else { continue };
             let Some(reserved) = self.job.reserved.get(&unit) else { continue };
             let Some(pending) = pod.pending.as_deref() else { continue };

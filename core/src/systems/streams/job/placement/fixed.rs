@@ -66,7 +66,15 @@ pub(crate) struct Fixed<'f> {
     pub(crate) pools: BTreeMap<usize, &'f HostPool>,
     /// The hashes of the HostPools of an earlier job of this name, which will be deleted.
     pub(crate) leaving: BTreeSet<&'f str>,
-    /// The node of each element that runs, by the element's index.
+    pub(crate) pods: Pods<'f>,
+    /// True if more nodes than there are count.
+    pub(crate) with_more_nodes: bool,
+}
+
+/// The nodes of a job's pods. Elements are referred to by their indices in the spec.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pods<'f> {
+    /// The node of each element that runs.
     pub(crate) running: BTreeMap<usize, &'f str>,
     /// The nodes of pods with the job's label that are no elements of it.
     pub(crate) strangers: BTreeSet<&'f str>,
@@ -74,8 +82,6 @@ pub(crate) struct Fixed<'f> {
     pub(crate) reserved: BTreeMap<usize, &'f str>,
     /// The nodes on which an element cannot be, although its constraints allow them.
     pub(crate) closed: BTreeMap<usize, BTreeSet<&'f str>>,
-    /// True if more nodes than there are count.
-    pub(crate) with_more_nodes: bool,
 }
 
 impl<'f> Fixed<'f> {
@@ -88,10 +94,7 @@ impl<'f> Fixed<'f> {
             view,
             pools: BTreeMap::new(),
             leaving: BTreeSet::new(),
-            running: BTreeMap::new(),
-            strangers: BTreeSet::new(),
-            reserved: BTreeMap::new(),
-            closed: BTreeMap::new(),
+            pods: Pods::default(),
             with_more_nodes: false,
         };
         for (number, pool) in job.closure.pools.iter().enumerate() {

@@ -1,12 +1,10 @@
 //! Writes a job and the nodes as a [`Problem`].
 
-mod units;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::MissingNode;
 use super::fixed::{Fixed, host_of, named_hosts};
-use crate::systems::streams::api::streams_job::StreamsJobSpec;
+use crate::systems::streams::api::streams_job::{Enforcement, StreamsJobSpec};
 use crate::systems::streams::job::sites::{Sites, State};
 use crate::systems::streams::kinds::host_pool::{Form, Host, to_usize};
 use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
@@ -14,7 +12,9 @@ use crate::systems::streams::kinds::streams_job::Closure;
 use crate::systems::streams::kinds::streams_job::closure::{self, Location};
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::resolve::find_node;
-use crate::systems::streams::witness::{Class, Classes, Place, Pool, Problem, Witness};
+use crate::systems::streams::witness::{
+    Claim, Class, Classes, Place, Pool, Problem, Unit, Witness,
+};
 use crate::view::Name;
 
 /// A job as a problem, and what the numbers in it mean.
@@ -81,7 +81,7 @@ impl<'f, 'v> Frame<'f, 'v> {
         frame.list_classes();
         frame.problem.open = frame.classes_where(|state| frame.is_open(state));
         frame.problem.pools = frame.pools.iter().map(|pool| frame.frame_pool(*pool)).collect();
-        units::add_all(&mut frame);
+        add_units(&mut frame);
         frame
     }
 
@@ -130,10 +130,10 @@ impl<'f, 'v> Frame<'f, 'v> {
 
     /// The nodes that the job refers to by themselves, each with its group.
     fn find_singles(&self) -> BTreeMap<&'v str, usize> {
-        let fixed = self.fixed;
+        let pods = &self.fixed.pods;
         let mut nodes: BTreeSet<&str> = BTreeSet::new();
-        nodes.extend(fixed.running.values().chain(fixed.reserved.values()).chain(&fixed.strangers));
-        nodes.extend(fixed.closed.values().flatten());
+        nodes.extend(pods.running.values().chain(pods.reserved.values()).chain(&pods.strangers));
+        nodes.extend(pods.closed.values().flatten());
         nodes.extend(named_hosts(self.closure).filter_map(|host| self.find_node(host)));
         let pools = 0..self.closure.pools.len();
         nodes.extend(pools.flat_map(|pool| self.find_members(pool).into_values()));
@@ -273,7 +273,7 @@ impl<'f, 'v> Frame<'f, 'v> {
                 Location::Pool { pool, index } if pool == number => index,
                 _ => None,
             });
-            let mut nodes = unit.elements.iter().filter_map(|of| self.fixed.running.get(of));
+            let mut nodes = unit.elements.iter().filter_map(|of| self.fixed.pods.running.get(of));
             let class = nodes.next().and_then(|node| self.class_of.get(*node));
             if let (Some(index), Some(class)) = (index, class)
                 && eligible[*class]
@@ -320,5 +320,110 @@ impl<'f, 'v> Frame<'f, 'v> {
             }
             _ => None,
         }
+    }
+}
+
+/// Adds all units. If colocation, exlocation and isolation are only preferred, each element is a unit by
+/// itself, with only its own hosts.
+fn add_units(frame: &mut Frame<'_, '_>) {
+    let named = frame.classes_where(|state| !state.site.limits.nameless);
+    let named = (named.count_ones(..) < frame.classes.len()).then_some(named);
+    let closure = frame.closure;
+    let is_required = frame.spec.enforcement == Enforcement::Required;
+    let mut units = Units { frame, named, known: HashMap::new(), tokens: HashMap::new() };
+    for unit in &closure.units {
+        if is_required {
+            let claims = unit.claims.iter().filter(|claim| claim.first).collect();
+            units.add(&unit.elements, claims, Some(unit));
+        } else {
+            for element in &unit.elements {
+                let claims = unit.claims_of(*element, Enforcement::Preferred).collect();
+                units.add(&[*element], claims, None);
+            }
+        }
+    }
+    for node in units.frame.fixed.pods.strangers.iter().filter(|_| is_required) {
+        if let Some(class) = units.frame.class_of.get(*node).copied() {
+            units.push(Unit { at: Some(class), ..Unit::default() }, &[], Vec::new());
+        }
+    }
+}
+
+/// Adds units to a frame.
+struct Units<'b, 'f, 'v> {
+    frame: &'b mut Frame<'f, 'v>,
+    /// The classes of nodes with the hostname label, if there are others.
+    named: Option<Classes>,
+    /// The classes of each location.
+    known: HashMap<&'f Location, Option<Classes>>,
+    /// The number of each token.
+    tokens: HashMap<&'f str, usize>,
+}
+
+impl<'f> Units<'_, 'f, '_> {
+    fn push(&mut self, unit: Unit, elements: &[usize], claims: Vec<&'f closure::Claim>) {
+        self.frame.problem.units.push(unit);
+        self.frame.elements.push(elements.to_vec());
+        self.frame.claims.push(claims);
+    }
+
+    fn add(
+        &mut self,
+        elements: &[usize],
+        claims: Vec<&'f closure::Claim>,
+        unit: Option<&'f closure::Unit>,
+    ) {
+        let mut framed = Unit::default();
+        for claim in &claims {
+            framed.claims.extend(self.frame_claim(&claim.location));
+        }
+        if let Some(unit) = unit {
+            for exlocation in &unit.exlocations {
+                let next = self.tokens.len();
+                let number = *self.tokens.entry(&exlocation.token).or_insert(next);
+                if number == next {
+                    self.frame.tokens.push(&exlocation.token);
+                }
+                framed.tokens.push(number);
+            }
+            framed.alone = unit.isolated.is_some();
+            let is_bound_to_others =
+                !framed.tokens.is_empty() || framed.alone || unit.group.is_some();
+            if let Some(named) = self.named.as_ref().filter(|_| is_bound_to_others) {
+                framed.restrict_to(named.clone(), &self.frame.problem.open);
+            }
+        }
+        let frame = &*self.frame;
+        let pods = &frame.fixed.pods;
+        let class = |node: &&str| frame.class_of.get(*node).copied();
+        let of_elements = |nodes: &BTreeMap<usize, &'f str>| {
+            elements.iter().find_map(|element| nodes.get(element).and_then(class))
+        };
+        framed.at = of_elements(&pods.running);
+        framed.preferred = of_elements(&pods.reserved);
+        let closed: Vec<usize> = elements
+            .iter()
+            .filter_map(|element| pods.closed.get(element))
+            .flatten()
+            .filter_map(class)
+            .collect();
+        if !closed.is_empty() && framed.at.is_none() {
+            let mut within = frame.classes_where(|_| true);
+            closed.into_iter().for_each(|class| within.set(class, false));
+            framed.restrict_to(within, &frame.problem.open);
+        }
+        self.push(framed, elements, claims);
+    }
+
+    /// A claim of the problem; `None`: every open node satisfies it.
+    fn frame_claim(&mut self, location: &'f Location) -> Option<Claim> {
+        if let Location::Pool { pool, index } = location
+            && let Ok(pool) = self.frame.pools.binary_search(pool)
+        {
+            return Some(Claim::Member { pool, index: *index });
+        }
+        let (known, frame) = (self.known.entry(location), &*self.frame);
+        let classes = known.or_insert_with(|| frame.frame_location(location));
+        classes.clone().map(Claim::Within)
     }
 }

@@ -48,48 +48,44 @@ pub(super) fn write<'v>(
 ) -> Option<Action> {
     let old = &pool.pool.status;
     let mut new = HostPoolStatus { conditions: old.conditions.clone(), ..Default::default() };
-    let (accepted, readiness) = match &pool.verdict {
-        Verdict::Undecided => return None,
-        Verdict::Refused(why) => ((Status::False, why.reason, &*why.message), why.clone()),
-        Verdict::Accepted { .. } => {
-            let accepted = (Status::True, PoolReason::Accepted, "the pool can be served");
-            let readiness = match &pool.pool.form {
-                _ if pool.is_labelled() => {
-                    new.node_label = Some(node_marks::label(pool.hash));
-                    new.exclusive_taint = pool
-                        .exclusive()
-                        .then(|| format!("{EXCLUSIVE_TAINT}={}:{EXCLUSIVE_EFFECT}", pool.hash));
-                    new.members = draft.members(inventory, now);
-                    check_labelled(&new.members, draft)
-                }
-                Ok(Form::Literal(hosts)) => {
-                    let (members, readiness) = find_listed(pool, hosts, inventory, now);
-                    new.members = members;
-                    readiness
-                }
-                Ok(Form::Tagged(tags)) => check_tagged(pool, tags, inventory),
-                Ok(Form::Any | Form::Sized(..)) | Err(_) => Readiness::new(
-                    PoolReason::Allocated,
-                    "every node belongs to the pool".to_owned(),
-                ),
-            };
-            (accepted, readiness)
+    let (is_accepted, readiness) = match (&pool.verdict, &pool.pool.form) {
+        (Verdict::Undecided, _) => return None,
+        (Verdict::Refused(why), _) => (false, why.clone()),
+        (Verdict::Accepted { .. }, _) if pool.is_labelled() => {
+            new.node_label = Some(node_marks::label(pool.hash));
+            new.exclusive_taint = pool
+                .exclusive()
+                .then(|| format!("{EXCLUSIVE_TAINT}={}:{EXCLUSIVE_EFFECT}", pool.hash));
+            new.members = draft.members(inventory, now);
+            (true, check_labelled(&new.members, draft))
+        }
+        (Verdict::Accepted { .. }, Ok(Form::Literal(hosts))) => {
+            let (members, readiness) = find_listed(pool, hosts, inventory, now);
+            new.members = members;
+            (true, readiness)
+        }
+        (_, Ok(Form::Tagged(tags))) => (true, check_tagged(pool, tags, inventory)),
+        (_, Ok(Form::Any | Form::Sized(..)) | Err(_)) => {
+            let message = "every node belongs to the pool".to_owned();
+            (true, Readiness::new(PoolReason::Allocated, message))
         }
     };
-    let generation = pool.pool.identity.generation;
-    let mut set = |type_, (status, reason, message): (Status, PoolReason, &str)| {
-        let conditions = &mut new.conditions;
+    let mut set = |type_, holds, reason: PoolReason, message: &str| {
+        let status = if holds { Status::True } else { Status::False };
+        let (conditions, generation) = (&mut new.conditions, pool.pool.identity.generation);
         condition::set(conditions, type_, status, reason.as_str(), message, generation, now);
     };
-    set(ACCEPTED, accepted);
-    let ready = if readiness.is_ready() { Status::True } else { Status::False };
-    set(READY, (ready, readiness.reason, &readiness.message));
+    match is_accepted {
+        true => set(ACCEPTED, true, PoolReason::Accepted, "the pool can be served"),
+        false => set(ACCEPTED, false, readiness.reason, &readiness.message),
+    }
+    set(READY, readiness.is_ready(), readiness.reason, &readiness.message);
     // An unchanged condition or member keeps its time, so equality means that nothing has changed.
     if new == *old {
         return None;
     }
     let mut events = limit_events(std::mem::take(&mut draft.events));
-    events.extend(find_transition(old, accepted.0, &readiness));
+    events.extend(find_transition(old, is_accepted, &readiness));
     let target = Target::new(HOST_POOL, pool.name, &pool.pool.identity.uid);
     let write = Write::Status {
         resource_version: pool.pool.identity.resource_version.clone(),
@@ -123,10 +119,14 @@ fn limit_events(events: Vec<Event>) -> Vec<Event> {
 
 /// The event if the reason of Ready has changed; none while nodes are being reserved. It also
 /// reports a refusal, whose reason both conditions have.
-fn find_transition(old: &HostPoolStatus, accepted: Status, readiness: &Readiness) -> Option<Event> {
+fn find_transition(
+    old: &HostPoolStatus,
+    is_accepted: bool,
+    readiness: &Readiness,
+) -> Option<Event> {
     let before = find(&old.conditions, READY).map(|condition| condition.reason.as_str());
     let warning = !readiness.is_ready();
-    let is_reported = accepted == Status::False || readiness.reason != PoolReason::Reserving;
+    let is_reported = !is_accepted || readiness.reason != PoolReason::Reserving;
     (is_reported && before != Some(readiness.reason.as_str())).then(|| Event {
         warning,
         reason: readiness.reason.as_str(),
@@ -155,26 +155,18 @@ fn check_tagged(pool: &Pool<'_>, tags: &[Box<str>], inventory: &Inventory<'_>) -
     for obstacle in hosts.iter().filter_map(|node| find_exclusive(pool, node, inventory)) {
         *taken.entry(obstacle).or_default() += 1;
     }
-    match hosts.len() - taken.values().sum::<usize>() {
-        0 if hosts.is_empty() => {
-            let message = format!(
-                "no node has the tags {}{}: label a node with {}",
-                tag_keys(tags).join(" and "),
-                in_other_form(inventory.view, tags),
-                labels_of_tags(tags)
-            );
-            Readiness::new(PoolReason::NoTaggedNode, message)
-        }
-        0 => {
-            let taken = obstacle::format_counts(&taken);
-            let message = format!("the pool has none of the nodes with the tags: {taken}");
-            Readiness::new(PoolReason::InsufficientNodes, message)
-        }
-        _ => Readiness::new(
-            PoolReason::Allocated,
-            except("every node that has the tags belongs to the pool".to_owned(), &taken),
-        ),
+    if hosts.is_empty() {
+        let message = format!(
+            "no node has the tags {}{}: label a node with {}",
+            tag_keys(tags).join(" and "),
+            in_other_form(inventory.view, tags),
+            labels_of_tags(tags)
+        );
+        return Readiness::new(PoolReason::NoTaggedNode, message);
     }
+    let has = "every node that has the tags belongs to the pool".to_owned();
+    let left = hosts.len() - taken.values().sum::<usize>();
+    check_unmarked((left > 0).then_some(has), "nodes with the tags", &taken)
 }
 
 /// The exclusive pool that keeps a pool without marks off one of its hosts. The taint decides, as in
@@ -188,9 +180,23 @@ fn find_exclusive<'v>(
     Some(Obstacle::Exclusive(Owner::new(inventory.owner(hash), &pool.name.namespace)))
 }
 
-/// Adds the hosts that are exclusive to other pools to what a pool has.
-fn except(has: String, taken: &BTreeMap<Obstacle<'_>, usize>) -> String {
-    if taken.is_empty() { has } else { format!("{has}, but {}", obstacle::format_counts(taken)) }
+/// Checks if a pool without marks has any of its hosts: `has` says so if it does. `taken` are those that are
+/// exclusive to other pools.
+fn check_unmarked(
+    has: Option<String>,
+    hosts: &str,
+    taken: &BTreeMap<Obstacle<'_>, usize>,
+) -> Readiness {
+    let taken = obstacle::format_counts(taken);
+    let (reason, message) = match has {
+        None => {
+            let message = format!("the pool has none of the {hosts}: {taken}");
+            (PoolReason::InsufficientNodes, message)
+        }
+        Some(has) if taken.is_empty() => (PoolReason::Allocated, has),
+        Some(has) => (PoolReason::Allocated, format!("{has}, but {taken}")),
+    };
+    Readiness::new(reason, message)
 }
 
 /// The members of a shared pool that lists its hosts: the hosts that are nodes, and not exclusive to
@@ -232,18 +238,14 @@ fn find_listed(
         let old = &pool.pool.status.members;
         members.push(old.iter().find(same).cloned().unwrap_or(member));
     }
-    let readiness = if !problems.is_empty() {
-        Readiness::new(PoolReason::UnknownHost, super::truncate(problems).join("; "))
-    } else if members.is_empty() {
-        let taken = obstacle::format_counts(&taken);
-        let message = format!("the pool has none of the hosts that it lists: {taken}");
-        Readiness::new(PoolReason::InsufficientNodes, message)
-    } else {
-        let has = match members.len() {
-            1 => "1 host is a node".to_owned(),
-            all => format!("{all} hosts are nodes"),
-        };
-        Readiness::new(PoolReason::Allocated, except(has, &taken))
+    let has = match members.len() {
+        0 => None,
+        1 => Some("1 host is a node".to_owned()),
+        all => Some(format!("{all} hosts are nodes")),
+    };
+    let readiness = match problems.is_empty() {
+        true => check_unmarked(has, "hosts that it lists", &taken),
+        false => Readiness::new(PoolReason::UnknownHost, super::truncate(problems).join("; ")),
     };
     (members, readiness)
 }
