@@ -9,9 +9,9 @@ use crate::systems::policy::Policy;
 use crate::systems::preview::{
     ASSUMED_UID, Decide, Decided, Given, Preview, PreviewedKind, Verdict,
 };
-use crate::systems::streams::api::streams_job::ReservedNode;
+use crate::systems::streams::api::streams_job::{self as api, ReservedNode};
 use crate::systems::streams::kinds::host_pool::HostPool;
-use crate::systems::streams::kinds::streams_job::StreamsJob;
+use crate::systems::streams::kinds::streams_job::{StreamsJob, closure};
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
 use crate::view::Name;
 
@@ -43,11 +43,11 @@ fn preview_job(
     let written = job.and_then(|job| Some((job, job.spec.as_ref().ok()?)));
     let pools =
         written.into_iter().flat_map(|(job, spec)| spec.pools.iter().zip(&job.closure.pools));
-    let named: Vec<(String, Name)> = pools
-        .map(|(pool, made)| (pool.name.clone(), Name::new(&given.name.namespace, &made.host_pool)))
-        .collect();
-    let served: Vec<Served> =
-        named.into_iter().filter_map(|(name, key)| Served::find(name, &key, view)).collect();
+    let serve = |(pool, made): (&api::Pool, &closure::Pool)| {
+        let key = Name::new(&given.name.namespace, &made.host_pool);
+        Served::find(pool.name.clone(), &key, view)
+    };
+    let served: Vec<Served> = pools.filter_map(serve).collect();
     for pool in &served {
         text += &pool.format(&format!("pool {}", pool.name));
     }
@@ -77,13 +77,8 @@ fn preview_pool(
 
 /// The nodes that a job reserves for elements.
 fn format_reserved(nodes: &[ReservedNode]) -> String {
-    let reserve = |of: &ReservedNode| {
-        let elements = of.processing_elements.join(", ");
-        format!(
-            "  node {} reserved for {elements} (the controller would reserve it now)\n",
-            of.name
-        )
-    };
+    let reserve =
+        |of: &ReservedNode| format!("  {} (the controller would reserve it now)\n", of.format());
     match nodes {
         [] => "  placed as a whole: no node has to be reserved\n".to_owned(),
         nodes => nodes.iter().map(reserve).collect(),
@@ -143,14 +138,12 @@ impl Served {
 
     fn format(&self, title: &str) -> String {
         let problem = self.problem.as_ref().map(|problem| format!("  not ready: {problem}\n"));
-        let members = match self.members.as_slice() {
-            [] if problem.is_some() && title != "members" => format!("  {title}: no members\n"),
-            [] => String::new(),
-            [one] => format!("  {title}: {one} (the controller would choose it now)\n"),
-            several => {
-                let several = several.join(", ");
-                format!("  {title}: {several} (the controller would choose them now)\n")
-            }
+        let nodes = self.members.join(", ");
+        let members = match self.members.len() {
+            0 if problem.is_some() && title != "members" => format!("  {title}: no members\n"),
+            0 => String::new(),
+            1 => format!("  {title}: {nodes} (the controller would choose it now)\n"),
+            _ => format!("  {title}: {nodes} (the controller would choose them now)\n"),
         };
         members + &problem.unwrap_or_default()
     }

@@ -223,6 +223,21 @@ impl Problem {
         (of_tokens, alone)
     }
 
+    /// Returns a function that lists the units from which a unit must be apart; one with two tokens in common
+    /// is listed twice.
+    fn rivals(&self) -> impl Fn(usize) -> Vec<usize> {
+        let (of_tokens, alone) = self.separated();
+        move |unit| {
+            let of = &self.units[unit];
+            let is_other = |other: &usize| *other != unit;
+            if of.alone {
+                return (0..self.units.len()).filter(is_other).collect();
+            }
+            let tokens = of.tokens.iter().flat_map(|token| &of_tokens[*token]);
+            tokens.chain(&alone).copied().filter(is_other).collect()
+        }
+    }
+
     /// The classes that units prefer.
     fn preferred_classes(&self) -> Classes {
         let mut classes = self.no_classes();

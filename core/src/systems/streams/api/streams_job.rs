@@ -230,6 +230,13 @@ pub struct ReservedNode {
     pub processing_elements: Vec<String>,
 }
 
+impl ReservedNode {
+    /// Returns the node, and the processing elements that it is reserved for.
+    pub(crate) fn format(&self) -> String {
+        format!("node {} reserved for {}", self.name, self.processing_elements.join(", "))
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u32) -> bool {
     *number == 0

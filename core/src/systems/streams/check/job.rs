@@ -11,6 +11,7 @@ use crate::kubernetes::label;
 use crate::placement::reason::Reason;
 use crate::systems::check::words::counted;
 use crate::systems::check::{Context, Diagnosis};
+use crate::systems::streams::api::streams_job::ReservedNode;
 use crate::systems::streams::keys::{JOB, PROCESSING_ELEMENT};
 use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
@@ -67,10 +68,8 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
                 let elements = group.processing_elements.join(", ");
                 diagnosis.decided.push(format!("group {}: {elements} on {host}", group.name));
             }
-            for node in job.status.witness.iter().flat_map(|witness| &witness.nodes) {
-                let elements = node.processing_elements.join(", ");
-                diagnosis.decided.push(format!("node {} reserved for {elements}", node.name));
-            }
+            let reserved = job.status.witness.iter().flat_map(|witness| &witness.nodes);
+            diagnosis.decided.extend(reserved.map(ReservedNode::format));
             diagnosis.parts.extend(diagnose_scaling(context, namespace, &job.identity.uid));
         }
     }

@@ -148,32 +148,28 @@ impl<'j> JobReconciler<'j> {
         if before.is_none() && !(accepted && self.has_exclusive_nodes()) {
             return None;
         }
-        let mut nodes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        let mut nodes: BTreeMap<&str, ReservedNode> = BTreeMap::new();
         for (element, node) in &plan.reserved {
-            let name = self.spec.processing_elements[*element].name.clone();
-            nodes.entry(node).or_default().push(name);
+            let of_node = nodes.entry(node).or_default();
+            of_node.name = (*node).to_owned();
+            let element = self.spec.processing_elements[*element].name.clone();
+            of_node.processing_elements.push(element);
         }
-        let reserve = |(name, processing_elements): (&str, Vec<String>)| ReservedNode {
-            name: name.to_owned(),
-            processing_elements,
-        };
-        let nodes: Vec<ReservedNode> = nodes.into_iter().map(reserve).collect();
-        match before {
-            Some(before) if before.nodes == nodes => Some(before),
-            before => {
-                let moves = before.map_or(0, |before| before.moves);
-                let moves = moves + u32::from(self.placement.is_moved);
-                if self.placement.is_moved {
-                    let note = format!(
-                        "a pod found no room on the node that was reserved for it within {}; others are reserved now",
-                        policy.streams.grace_period
-                    );
-                    let reason = JobReason::NodesReservedAnew.as_str();
-                    self.events.push(Event { warning: false, reason, note });
-                }
-                Some(JobPlacement { moves, ..JobPlacement::new(nodes, self.now) })
-            }
+        let nodes: Vec<ReservedNode> = nodes.into_values().collect();
+        if before.as_ref().is_some_and(|before| before.nodes == nodes) {
+            return before;
         }
+        let is_moved = self.placement.is_moved;
+        if is_moved {
+            let note = format!(
+                "a pod found no room on the node that was reserved for it within {}; others are reserved now",
+                policy.streams.grace_period
+            );
+            let reason = JobReason::NodesReservedAnew.as_str();
+            self.events.push(Event { warning: false, reason, note });
+        }
+        let moves = before.map_or(0, |before| before.moves) + u32::from(is_moved);
+        Some(JobPlacement { moves, ..JobPlacement::new(nodes, self.now) })
     }
 
     /// Returns true if the exclusive pools of the job have their nodes, so that no pod that is not of the pool can

@@ -81,24 +81,19 @@ impl<'v> Placements<'v> {
             })
             .collect();
         jobs.sort_unstable_by_key(|(name, job)| (job.identity.created, *name));
-        if !jobs.iter().any(|(_, job)| is_searched(job)) {
-            for (name, job) in jobs {
-                let findings = check(name, job, view, policy);
-                let mut placement = Placement { findings, ..Placement::default() };
-                placement.may_wait = may_wait(&placement.findings, policy);
-                placements.jobs.insert(name, placement);
+        // The nodes are looked at only if there is a job that depends on them.
+        let (mut sites, mut pods) = (None, HashMap::new());
+        if jobs.iter().any(|(_, job)| is_searched(job)) {
+            let sites = sites.insert(Sites::new(view, policy));
+            for (name, job) in jobs.iter().filter(|(_, job)| !has_verdict(job, Status::False)) {
+                name_nodes(name, job, view, sites);
             }
-            return placements;
+            pods = find_pods(view, &jobs, sites);
         }
-        let mut sites = Sites::new(view, policy);
-        for (name, job) in jobs.iter().filter(|(_, job)| !has_verdict(job, Status::False)) {
-            name_nodes(name, job, view, &mut sites);
-        }
-        let mut pods = find_pods(view, &jobs, &sites);
         for (name, job) in jobs {
             let of_job = pods.remove(name).unwrap_or_default();
             let mut judging = Judging { view, policy, now, name, job, placements: &mut placements };
-            judging.judge(of_job, &mut sites);
+            judging.judge(of_job, sites.as_mut());
         }
         placements
     }
@@ -112,13 +107,6 @@ impl<'v> Placements<'v> {
     pub(super) fn share(&self, hash: &str) -> Option<&Share<'v>> {
         self.shares.get(hash)
     }
-}
-
-/// Returns true if a job with these findings lacks only nodes, and the policy lets it wait for them.
-fn may_wait(findings: &[Finding], policy: &Policy) -> bool {
-    policy.streams.unmet == Unmet::Wait
-        && !findings.is_empty()
-        && findings.iter().all(lacks_only_nodes)
 }
 
 /// Returns true if the controller has set the condition Accepted to this for the job as it is now.
@@ -190,7 +178,7 @@ struct Judging<'w, 'v, 'p> {
 }
 
 impl<'v> Judging<'_, 'v, '_> {
-    fn judge(&mut self, (pods, waiting): AllPods<'v>, sites: &mut Sites<'v>) {
+    fn judge(&mut self, (pods, waiting): AllPods<'v>, sites: Option<&mut Sites<'v>>) {
         let (name, job, view) = (self.name, self.job, self.view);
         let mut placement =
             Placement { findings: check(name, job, view, self.policy), ..Placement::default() };
@@ -198,7 +186,10 @@ impl<'v> Judging<'_, 'v, '_> {
         // A job that was accepted goes on with the nodes that are left.
         let goes_on = (wait || has_verdict(job, Status::True))
             && placement.findings.iter().all(lacks_only_nodes);
-        if is_searched(job) && (placement.findings.is_empty() || goes_on) {
+        if is_searched(job)
+            && (placement.findings.is_empty() || goes_on)
+            && let Some(sites) = sites
+        {
             let mut fixed = Fixed { pods, ..Fixed::without_pods(name, job, view) };
             for (unit, node) in &job.reserved {
                 let elements = job.closure.units[*unit].elements.iter();
@@ -225,7 +216,8 @@ impl<'v> Judging<'_, 'v, '_> {
             }
             self.serve_pools(&placement, &fixed, sites);
         }
-        placement.may_wait = may_wait(&placement.findings, self.policy);
+        let findings = &placement.findings;
+        placement.may_wait = wait && !findings.is_empty() && findings.iter().all(lacks_only_nodes);
         self.placements.jobs.insert(name, placement);
     }
 

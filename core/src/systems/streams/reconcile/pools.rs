@@ -115,10 +115,6 @@ impl<'v> Pool<'v> {
         self.pool.status.nodes().map(move |(_, node)| (hash, node))
     }
 
-    fn exclusive(&self) -> bool {
-        self.pool.exclusive
-    }
-
     fn is_labelled(&self) -> bool {
         self.pool.form.is_ok() && self.pool.is_labelled()
     }
@@ -206,7 +202,7 @@ fn find_lingering_nodes<'v>(
 ) -> HashMap<&'v str, u32> {
     // Only exclusive pools write taints.
     let held: HashSet<(&str, &str)> =
-        pools.iter().filter(|pool| pool.exclusive()).flat_map(Pool::recorded).collect();
+        pools.iter().filter(|pool| pool.pool.exclusive).flat_map(Pool::recorded).collect();
     let mut lingering: HashMap<&str, u32> = HashMap::new();
     for node in &inventory.nodes {
         let taints = node.marks.taints.iter().map(|(_, taint)| &*taint.value);
@@ -294,7 +290,7 @@ fn request_marks<'p>(
         } else if !labelled {
             wanted.entry(node).or_default().labels.push((hash, *index));
         }
-        if !pool.exclusive() {
+        if !pool.pool.exclusive {
             continue;
         }
         let since = taint.map(|(_, taint)| trusted_since(taint, now));
@@ -314,7 +310,7 @@ fn request_marks<'p>(
             last_tainted = None;
         }
     }
-    if pool.exclusive() && !reserving.is_empty() {
+    if pool.pool.exclusive && !reserving.is_empty() {
         if chosen {
             // The wait begins when all nodes are tainted, including those that this plan chooses.
             return None;

@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use super::{Classes, Place, Problem, Witness};
+use super::{Location, Place, Problem, Witness};
 
 /// The most nodes that a free unit is kept off. A unit with more of them is bound: the list is part of
 /// each of its pods.
@@ -16,38 +16,22 @@ pub(crate) const MOST_EXCLUDED: usize = 16;
 
 /// The units to be bound, in a problem with this witness.
 pub(crate) fn find_contended(problem: &Problem, witness: &Witness) -> Vec<bool> {
-    let (members, alone) = problem.separated();
-    let nodes = Nodes::new(problem, witness);
-    let mut bound = vec![false; problem.units.len()];
-    for (unit, of) in problem.units.iter().enumerate() {
-        let others = if of.alone {
-            problem.units.len() - 1
-        } else {
-            // A unit with two tokens in common counts twice: at worst one more is bound.
-            let tokens = of.tokens.iter().map(|token| members[*token].len() - 1);
-            tokens.sum::<usize>() + alone.len()
-        };
-        let is_contended = nodes.count(unit) <= others;
-        bound[unit] = is_contended && nodes.contains(unit, witness.units[unit]);
-    }
-    // The nodes that a free unit would be kept off.
+    let rivals = problem.rivals();
+    let nodes = Nodes { problem, witness, exclusive: problem.exclusive_places(&witness.pools) };
+    let is_contended = |unit: usize| {
+        // A unit with two tokens in common counts twice: at worst one more is bound.
+        let others = rivals(unit).len();
+        others > 0 && nodes.count(unit) <= others && nodes.has_own(unit)
+    };
+    let mut bound: Vec<bool> = (0..problem.units.len()).map(is_contended).collect();
+    // The number of nodes that a free unit would be kept off.
     let excluded = |unit: usize, bound: &[bool]| {
-        let of = &problem.units[unit];
-        let others: HashSet<Place> = match of.alone {
-            true => (0..bound.len()).filter(|other| bound[*other]).collect::<Vec<_>>(),
-            false => {
-                let tokens = of.tokens.iter().flat_map(|token| &members[*token]);
-                tokens.chain(&alone).copied().filter(|other| bound[*other]).collect()
-            }
-        }
-        .into_iter()
-        .map(|other| witness.units[other])
-        .collect();
-        others.len()
+        let others = rivals(unit).into_iter().filter(|other| bound[*other]);
+        others.map(|other| witness.units[other]).collect::<HashSet<Place>>().len()
     };
     loop {
         let more: Vec<usize> = (0..bound.len())
-            .filter(|unit| !bound[*unit] && nodes.contains(*unit, witness.units[*unit]))
+            .filter(|unit| !bound[*unit] && nodes.has_own(*unit))
             .filter(|unit| excluded(*unit, &bound) > MOST_EXCLUDED)
             .collect();
         if more.is_empty() {
@@ -65,48 +49,37 @@ struct Nodes<'p> {
     exclusive: HashSet<Place>,
 }
 
-impl<'p> Nodes<'p> {
-    fn new(problem: &'p Problem, witness: &'p Witness) -> Self {
-        Self { problem, witness, exclusive: problem.exclusive_places(&witness.pools) }
-    }
-
+impl Nodes<'_> {
     fn count(&self, unit: usize) -> usize {
         let location = self.problem.location(&self.problem.units[unit]);
-        match (&location.within, location.members.as_slice()) {
-            (within, [(pool, index), ..]) => {
-                let of_pool = self.witness.pools[*pool].iter();
-                let of_pool = of_pool.filter(|(own, _)| index.is_none_or(|index| index == **own));
-                let may = |place: &Place| {
-                    self.is_within(within.as_ref(), *place)
-                        && self.is_member(&location.members, *place)
-                };
-                of_pool.filter(|(_, place)| may(place)).count()
+        match (location.members.first(), &location.within) {
+            (Some((pool, _)), _) => {
+                let members = self.witness.pools[*pool].values();
+                members.filter(|place| self.satisfies(&location, **place)).count()
             }
-            (Some(within), []) => {
+            (None, Some(within)) => {
                 let taken = self.exclusive.iter().filter(|place| within[place.class]).count();
                 self.problem.count(within).saturating_sub(taken)
             }
-            (None, []) => 0,
+            (None, None) => 0,
         }
     }
 
-    fn contains(&self, unit: usize, place: Place) -> bool {
+    /// Returns true if the unit's node is among them.
+    fn has_own(&self, unit: usize) -> bool {
+        let place = self.witness.units[unit];
         let location = self.problem.location(&self.problem.units[unit]);
-        let of_exclusive =
-            location.members.iter().any(|(pool, _)| self.problem.pools[*pool].exclusive);
-        self.is_within(location.within.as_ref(), place)
-            && self.is_member(&location.members, place)
-            && (of_exclusive || !self.exclusive.contains(&place))
+        let mut pools = location.members.iter().map(|(pool, _)| &self.problem.pools[*pool]);
+        self.satisfies(&location, place)
+            && (pools.any(|pool| pool.exclusive) || !self.exclusive.contains(&place))
     }
 
-    fn is_within(&self, within: Option<&Classes>, place: Place) -> bool {
-        within.is_none_or(|within| within[place.class])
-    }
-
-    fn is_member(&self, members: &[(usize, Option<u32>)], place: Place) -> bool {
-        members.iter().all(|(pool, index)| {
+    fn satisfies(&self, location: &Location, place: Place) -> bool {
+        let is_member = |(pool, index): &(usize, Option<u32>)| {
             let mut of_pool = self.witness.pools[*pool].iter();
             of_pool.any(|(own, at)| *at == place && index.is_none_or(|index| index == *own))
-        })
+        };
+        location.within.as_ref().is_none_or(|within| within[place.class])
+            && location.members.iter().all(is_member)
     }
 }

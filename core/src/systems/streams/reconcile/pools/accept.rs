@@ -48,7 +48,7 @@ pub(super) fn judge(
                 *total = total.saturating_add(*nodes);
             }
         }
-        for pool in pools.iter_mut().filter(|pool| pool.exclusive() && pool.is_accepted()) {
+        for pool in pools.iter_mut().filter(|pool| pool.pool.exclusive && pool.is_accepted()) {
             let held = pool.held();
             let asked = if holding { held } else { pool.wanted().saturating_sub(held) };
             if asked == 0 {

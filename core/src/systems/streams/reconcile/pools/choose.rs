@@ -31,7 +31,7 @@ impl<'v> Obstacle<'v> {
         if let Some(name) = has(exclusive.next()).or_else(tainted) {
             return Some(Self::Exclusive(owner(name)));
         }
-        if !pool.exclusive() {
+        if !pool.pool.exclusive {
             return None;
         }
         // A job is placed as a whole, so its own pools leave each other what its elements need.

@@ -277,7 +277,7 @@ fn find_kept_node<'v>(
     // Once the node has the label, it may run pods of the pool.
     let committed =
         member.state == MemberState::Ready || node.marks.has_label(pool.hash, member.index);
-    if pool.exclusive()
+    if pool.pool.exclusive
         && !committed
         && let Some(obstacle) = Obstacle::of_others(node, pool, inventory)
     {
@@ -285,7 +285,7 @@ fn find_kept_node<'v>(
     }
     // Of two pools that mark a node, the first one that was visited has it.
     let mut claims = node.claims.iter();
-    match claims.find(|(_, of)| of.exclusive || pool.exclusive()) {
+    match claims.find(|(_, of)| of.exclusive || pool.pool.exclusive) {
         None => Ok(index),
         Some((name, of)) => {
             let owner = Owner::new(Some(name), &pool.name.namespace);

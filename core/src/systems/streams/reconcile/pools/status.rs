@@ -54,7 +54,8 @@ pub(super) fn write<'v>(
         (Verdict::Accepted { .. }, _) if pool.is_labelled() => {
             new.node_label = Some(node_marks::label(pool.hash));
             new.exclusive_taint = pool
-                .exclusive()
+                .pool
+                .exclusive
                 .then(|| format!("{EXCLUSIVE_TAINT}={}:{EXCLUSIVE_EFFECT}", pool.hash));
             new.members = draft.members(inventory, now);
             (true, check_labelled(&new.members, draft))

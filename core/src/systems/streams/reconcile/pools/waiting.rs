@@ -5,9 +5,9 @@
 //!
 //! Built only if a pool chooses members, once for each plan.
 
+use std::cell::LazyCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::rc::Rc;
 
 use super::Pool;
 use super::inventory::Inventory;
@@ -29,7 +29,7 @@ struct Waiter<'v> {
     name: &'v Name,
     pod: &'v PodDetails,
     /// The indices of the nodes in the inventory.
-    nodes: Rc<[usize]>,
+    nodes: Vec<usize>,
 }
 
 /// The waiting pods that must run on certain nodes.
@@ -42,18 +42,46 @@ pub(super) struct Waiting<'v> {
 
 impl<'v> Waiting<'v> {
     pub(super) fn new(inventory: &Inventory<'v>) -> Self {
-        let mut places = Places::new(inventory);
-        let (mut pods, mut by_pool) = (Vec::new(), HashMap::<&str, BTreeSet<usize>>::new());
-        for (name, pod, pending) in pending_pods(inventory.view) {
-            let nodes = places.of(name, pod, pending);
-            if !nodes.is_empty() {
-                for (hash, _) in &pod.pools {
-                    by_pool.entry(hash).or_default().insert(pods.len());
+        let hostnames = LazyCell::new(|| hostnames(inventory));
+        // The nodes that a pod names.
+        let name_nodes = |(name, pod, pending): (&'v Name, &'v PodDetails, &'v PendingPod)| {
+            let named = pending.named().map(|named| match named {
+                Named::Node(node) => inventory.index_of(node).into_iter().collect(),
+                Named::Hostname(name) => {
+                    let nodes = hostnames.get(name).into_iter().flatten();
+                    nodes.take(MAX_NODES).copied().collect::<Vec<_>>()
                 }
-                pods.push(Waiter { name, pod, nodes });
+            });
+            (name, pod, pending.is_near, named)
+        };
+        let pending: Vec<_> = pending_pods(inventory.view).map(name_nodes).collect();
+        let mut named: HashMap<Group<'v>, BTreeSet<usize>> = HashMap::new();
+        for (name, pod, _, nodes) in &pending {
+            let Some(nodes) = nodes else { continue };
+            // Once for those who ask for the pods of the job, and once for those who ask for all.
+            for job in BTreeSet::from([None, pod.job.as_deref()]) {
+                groups(name, pod, job).for_each(|of| named.entry(of).or_default().extend(nodes));
             }
         }
-        Self { pods, by_pool }
+        // Under `compat: upstream` the groups of a token reach across jobs.
+        let is_of_job = inventory.policy.streams.compat == Compat::None;
+        let mut known: HashMap<Group<'v>, Vec<usize>> = HashMap::new();
+        let mut waiting = Self { pods: Vec::new(), by_pool: HashMap::new() };
+        for (name, pod, is_near, own) in pending {
+            let job = pod.job.as_deref().filter(|_| is_of_job);
+            // The pods of a group have the same node, by whichever label they are found.
+            let of_groups = groups(name, pod, job).filter(|_| own.is_none() && is_near).map(|of| {
+                known.entry(of).or_insert_with(|| find_nodes(of, &named, inventory)).clone()
+            });
+            let of_groups = of_groups.max_by_key(Vec::len);
+            let nodes = own.or(of_groups).filter(|nodes| !nodes.is_empty());
+            let Some(nodes) = nodes else { continue };
+            for (hash, _) in &pod.pools {
+                waiting.by_pool.entry(hash).or_default().insert(waiting.pods.len());
+            }
+            waiting.pods.push(Waiter { name, pod, nodes });
+        }
+        waiting
     }
 
     /// Sorts the eligible nodes of a pool: those that a waiting pod of the pool needs come first, the
@@ -71,7 +99,7 @@ impl<'v> Waiting<'v> {
         let mut any: BTreeMap<usize, usize> = BTreeMap::new();
         let mut one: BTreeMap<u32, BTreeMap<usize, usize>> = BTreeMap::new();
         // An exclusive pool would keep these pods off the node on which they must run.
-        let is_other = |of: &&Waiter<'_>| pool.exclusive() && !pool.has_pod(of.name, of.pod);
+        let is_other = |of: &&Waiter<'_>| pool.pool.exclusive && !pool.has_pod(of.name, of.pod);
         let others = self.pods.iter().filter(is_other);
         let in_the_way: BTreeSet<usize> = others.flat_map(|of| &*of.nodes).copied().collect();
         for waiter in self.by_pool.get(pool.hash).into_iter().flatten().map(|pod| &self.pods[*pod])
@@ -122,81 +150,28 @@ fn distribute(
     members
 }
 
-/// Finds the nodes on which pods must run.
-struct Places<'i, 'v> {
-    inventory: &'i Inventory<'v>,
-    /// The nodes by their hostname label. Made when the first pod names one.
-    hostnames: Option<HashMap<&'v str, Vec<usize>>>,
-    /// The nodes that waiting pods of each group name.
-    named: HashMap<Group<'v>, BTreeSet<usize>>,
-    /// The nodes of each group: those that its pods run on or name.
-    groups: HashMap<Group<'v>, Rc<[usize]>>,
+/// The colocation groups of a pod; only their pods of a job, if it is given.
+fn groups<'v>(
+    name: &'v Name,
+    pod: &'v PodDetails,
+    job: Option<&'v str>,
+) -> impl Iterator<Item = Group<'v>> {
+    pod.groups.iter().map(move |(key, value)| (&*name.namespace, &**key, &**value, job))
 }
 
-impl<'i, 'v> Places<'i, 'v> {
-    fn new(inventory: &'i Inventory<'v>) -> Self {
-        let (named, groups) = (HashMap::new(), HashMap::new());
-        let mut places = Self { inventory, hostnames: None, named, groups };
-        for (name, pod, pending) in pending_pods(inventory.view) {
-            if pod.groups.is_empty() {
-                continue;
-            }
-            let Some(nodes) = places.named_by(pending) else { continue };
-            for (key, value) in &pod.groups {
-                // Once for those who ask for the pods of the job, and once for those who ask for all.
-                for job in BTreeSet::from([None, pod.job.as_deref()]) {
-                    let group = (&*name.namespace, &**key, &**value, job);
-                    places.named.entry(group).or_default().extend(nodes.iter());
-                }
-            }
-        }
-        places
-    }
-
-    /// The nodes of which a pod must run on one; none if it may run on others, too.
-    fn of(&mut self, name: &'v Name, pod: &'v PodDetails, pending: &'v PendingPod) -> Rc<[usize]> {
-        if let Some(nodes) = self.named_by(pending) {
-            return nodes;
-        }
-        if !pending.is_near {
-            return Rc::default();
-        }
-        // Under `compat: upstream` the groups of a token reach across jobs.
-        let is_of_job = self.inventory.policy.streams.compat == Compat::None;
-        let job = pod.job.as_deref().filter(|_| is_of_job);
-        // The pods of a group have the same node, by whichever label they are found.
-        let groups = pod.groups.iter();
-        let found = groups.map(|(key, value)| self.of_group((&name.namespace, key, value, job)));
-        found.max_by_key(|nodes| nodes.len()).unwrap_or_default()
-    }
-
-    /// The nodes that a pod names; `None`: it names no node.
-    fn named_by(&mut self, pending: &'v PendingPod) -> Option<Rc<[usize]>> {
-        match pending.named()? {
-            Named::Node(node) => Some(self.inventory.index_of(node).into_iter().collect()),
-            Named::Hostname(name) => {
-                let hostnames = self.hostnames.get_or_insert_with(|| hostnames(self.inventory));
-                let nodes = hostnames.get(name).into_iter().flatten();
-                Some(nodes.take(MAX_NODES).copied().collect())
-            }
-        }
-    }
-
-    fn of_group(&mut self, group: Group<'v>) -> Rc<[usize]> {
-        if let Some(known) = self.groups.get(&group) {
-            return Rc::clone(known);
-        }
-        let (namespace, key, value, job) = group;
-        let running = self.inventory.view.streams_pods.nodes_of_group(namespace, (key, value), job);
-        let running: BTreeSet<usize> =
-            running.into_iter().filter_map(|node| self.inventory.index_of(node)).collect();
-        // Where a group runs, it stays: what others of it name is then of no use to the pod.
-        let named = self.named.get(&group).filter(|_| running.is_empty());
-        let nodes: Rc<[usize]> =
-            running.iter().chain(named.into_iter().flatten()).take(MAX_NODES).copied().collect();
-        self.groups.insert(group, Rc::clone(&nodes));
-        nodes
-    }
+/// The nodes of a group: those that its pods run on, or else those that waiting pods of it name. Where a
+/// group runs, it stays.
+fn find_nodes(
+    group: Group<'_>,
+    named: &HashMap<Group<'_>, BTreeSet<usize>>,
+    inventory: &Inventory<'_>,
+) -> Vec<usize> {
+    let (namespace, key, value, job) = group;
+    let running = inventory.view.streams_pods.nodes_of_group(namespace, (key, value), job);
+    let running: BTreeSet<usize> =
+        running.into_iter().filter_map(|node| inventory.index_of(node)).collect();
+    let named = named.get(&group).filter(|_| running.is_empty());
+    running.iter().chain(named.into_iter().flatten()).take(MAX_NODES).copied().collect()
 }
 
 /// The indices of the nodes with each hostname label.
