@@ -6,7 +6,7 @@ use crate::placement::reason::{Finding, Reason};
 use crate::systems::View;
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
-use crate::systems::streams::kinds::host_pool::{HostPool, to_usize};
+use crate::systems::streams::kinds::{HostPool, to_usize};
 use crate::view::Name;
 
 /// Returns a finding about `subject` if the policy does not allow pools in a namespace.

@@ -3,9 +3,9 @@
 //! A cluster autoscaler copies the pool's label into the template of a new node, so a pod that requires
 //! only that label would make it buy nodes that are no members. It leaves the hostname out.
 
-use super::kinds::host_pool::{HostPool, to_usize};
 use crate::systems::View;
 use crate::systems::streams::api::host_pool::{Member, MemberState};
+use crate::systems::streams::kinds::{HostPool, to_usize};
 
 /// The most members that pods name by their hostnames. Pods of larger pools require only the label.
 const MOST: usize = 64;

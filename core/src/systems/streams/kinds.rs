@@ -1,5 +1,5 @@
 //! The kinds of objects that the Streams constraints read: a projection and a table for each, and
-//! queries about them.
+//! queries about them. The other modules of Streams name the types by this module.
 
 pub(crate) mod companions;
 pub mod host_pool;
@@ -11,20 +11,29 @@ pub mod streams_pod;
 use crate::systems::View;
 use crate::systems::check::words::{nodes, some};
 use crate::view::Name;
-use host_pool::HostPool;
-use node_marks::{has_tags, one_of_tags, only_tag};
-use scaling::ScalingSet;
-use streams_job::StreamsJob;
-use streams_pod::PodDetails;
+pub(crate) use host_pool::{
+    Form, Host, HostPool, POOL_LABEL_PREFIX, format_indices, format_tagged, to_usize,
+};
+pub(crate) use node_marks::{
+    Limits, TAG_KEY, TAG_PREFIX, has_tags, labels_of_tags, tag_keys, term_of_tags,
+};
+use node_marks::{one_of_tags, only_tag};
+pub(crate) use scaling::{NAME_PREFIX, ScalingSet};
+pub(crate) use streams_job::StreamsJob;
+pub(crate) use streams_job::closure::{
+    self, Claim, Closure, JobPool, Location, Operator, Unit, find_location, host_pool_spec,
+    operators,
+};
+pub(crate) use streams_pod::{APP, APP_VALUE, PendingPod, PodDetails, is_colocation_key};
 
 /// A function that formats a tag as nodes are indexed by it.
-type Form = fn(&str) -> Box<str>;
+type FormatTag = fn(&str) -> Box<str>;
 
 /// Says in brackets which tags nodes have in the form that does not count for a pool with these tags: one
 /// key has one value, so a pool with several tags is found by other labels than one with one tag. Empty if
 /// no node has any.
 pub(crate) fn in_other_form(view: &View, tags: &[Box<str>]) -> String {
-    let (own_form, other_form, counts): (Form, Form, _) = match tags.len() {
+    let (own_form, other_form, counts): (FormatTag, FormatTag, _) = match tags.len() {
         1 => (only_tag, one_of_tags, "several tags"),
         _ => (one_of_tags, only_tag, "one tag"),
     };

@@ -3,10 +3,9 @@
 
 use std::fmt;
 
-use super::kinds::host_pool::{Form, HostPool};
-use super::kinds::node_marks::{has_tags, tag_keys};
 use super::resolve::find_node;
 use crate::systems::View;
+use crate::systems::streams::kinds::{Form, HostPool, has_tags, tag_keys};
 use crate::view::Name;
 
 /// Returns the nodes that a pool of this form may have: those that it lists, those with its tags, or all.

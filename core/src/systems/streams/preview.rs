@@ -10,8 +10,7 @@ use crate::systems::preview::{
     ASSUMED_UID, Decide, Decided, Given, Preview, PreviewedKind, Verdict,
 };
 use crate::systems::streams::api::streams_job::{self as api, ReservedNode};
-use crate::systems::streams::kinds::host_pool::HostPool;
-use crate::systems::streams::kinds::streams_job::{StreamsJob, closure};
+use crate::systems::streams::kinds::{HostPool, JobPool, StreamsJob};
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
 use crate::view::Name;
 
@@ -43,7 +42,7 @@ fn preview_job(
     let written = job.and_then(|job| Some((job, job.spec.as_ref().ok()?)));
     let pools =
         written.into_iter().flat_map(|(job, spec)| spec.pools.iter().zip(&job.closure.pools));
-    let serve = |(pool, made): (&api::Pool, &closure::Pool)| {
+    let serve = |(pool, made): (&api::Pool, &JobPool)| {
         let key = Name::new(&given.name.namespace, &made.host_pool);
         Served::find(pool.name.clone(), &key, view)
     };

@@ -13,11 +13,11 @@ mod wake;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::kinds::streams_pod::{PendingPod, PodDetails};
 use crate::api;
 use crate::systems::View;
 use crate::systems::plan::Plan;
 use crate::systems::policy::Policy;
+use crate::systems::streams::kinds::{PendingPod, PodDetails};
 use crate::view::{Identity, Name, Resource};
 
 /// Plans the changes that are due at `now`.

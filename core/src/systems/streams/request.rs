@@ -7,7 +7,7 @@ use crate::placement::intent::Enforcement;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::systems::Outcome;
-use crate::systems::streams::kinds::host_pool::Host;
+use crate::systems::streams::kinds::Host;
 
 /// The constraints that a pod's annotations ask for.
 #[derive(Debug, Default)]

@@ -21,9 +21,7 @@ use crate::placement::reason::{Reason, quoted};
 use crate::placement::toleration::tolerates;
 use crate::policy;
 use crate::systems::View;
-use crate::systems::streams::kinds::host_pool::Host;
-use crate::systems::streams::kinds::node_marks::term_of_tags;
-use crate::systems::streams::kinds::streams_job::closure::Location;
+use crate::systems::streams::kinds::{Host, Location, term_of_tags};
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Key, Name};
 

@@ -13,9 +13,7 @@ use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
 use crate::systems::streams::api;
 use crate::systems::streams::api::streams_job::{Pool, StreamsJobSpec};
-use crate::systems::streams::kinds::host_pool::{Form, HostPool};
-use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_job::closure::{self, Closure, Location};
+use crate::systems::streams::kinds::{Closure, Form, HostPool, JobPool, Location, StreamsJob};
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
 use crate::systems::validation::{Incoming, Validation};
 use crate::systems::{Outcome, View};
@@ -63,7 +61,7 @@ fn unused_pools(name: &Name, spec: &StreamsJobSpec, closure: &Closure) -> Vec<Wa
     let pools = spec.pools.iter().zip(&closure.pools).enumerate();
     let unused = pools
         .filter(|(index, (_, made))| made.exclusive && made.size() > Some(0) && !is_used(*index));
-    let warn = |(_, (pool, made)): (usize, (&Pool, &closure::Pool))| {
+    let warn = |(_, (pool, made)): (usize, (&Pool, &JobPool))| {
         let nodes = counted(made.size().unwrap_or_default() as usize, "node");
         let text = format!(
             "no operator uses its exclusive pool {}, which keeps {nodes} from all others; remove the \

@@ -4,8 +4,7 @@ use crate::api::condition::{ACCEPTED, Condition, Status};
 use crate::placement::reason::{Reason, Stage};
 use crate::systems::check::Diagnosis;
 use crate::systems::check::words::SEE_CONTROLLER;
-use crate::systems::streams::kinds::host_pool::{Form, HostPool};
-use crate::systems::streams::kinds::node_marks::labels_of_tags;
+use crate::systems::streams::kinds::{Form, HostPool, labels_of_tags};
 use crate::systems::streams::reasons::{JobReason, PoolReason};
 use crate::view::Name;
 

@@ -13,8 +13,7 @@ use crate::systems::check::words::counted;
 use crate::systems::check::{Context, Diagnosis};
 use crate::systems::streams::api::streams_job::ReservedNode;
 use crate::systems::streams::keys::{JOB, PROCESSING_ELEMENT};
-use crate::systems::streams::kinds::host_pool::HostPool;
-use crate::systems::streams::kinds::streams_job::StreamsJob;
+use crate::systems::streams::kinds::{HostPool, StreamsJob};
 use crate::systems::streams::resources::STREAMS_JOB;
 use crate::view::Name;
 

@@ -14,7 +14,7 @@ use crate::systems::streams::NAME;
 use crate::systems::streams::api::host_pool::Member;
 use crate::systems::streams::job::placement::Restriction;
 use crate::systems::streams::keys::{JOB, PROCESSING_ELEMENT};
-use crate::systems::streams::kinds::streams_pod::{PodDetails, is_colocation_key};
+use crate::systems::streams::kinds::{PodDetails, is_colocation_key};
 use crate::systems::streams::owners::pool_of_hash;
 use crate::view::Name;
 

@@ -11,7 +11,7 @@ use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::fit::{self, Obstacle, PodNeeds, Question};
 use crate::systems::streams::api::host_pool::{Member, MemberState};
 use crate::systems::streams::guard::{find_current, is_refused};
-use crate::systems::streams::kinds::host_pool::{Form, HostPool, POOL_LABEL_PREFIX};
+use crate::systems::streams::kinds::{Form, HostPool, POOL_LABEL_PREFIX};
 use crate::systems::streams::owners::{nodes_of, unmarked_hosts};
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};

@@ -32,10 +32,8 @@ use crate::systems::streams::api::streams_job::{
     Enforcement, Host as JobHost, MAX_ELEMENTS, MAX_OPERATORS, MAX_POOLS, MAX_TOKENS,
     StreamsJobSpec,
 };
-use crate::systems::streams::kinds::host_pool::{Host, format_indices, to_usize};
-use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_job::closure::{
-    Claim, Closure, Location, Operator, operators,
+use crate::systems::streams::kinds::{
+    Claim, Closure, Host, Location, Operator, StreamsJob, format_indices, operators, to_usize,
 };
 use crate::view::Name;
 pub(super) use joins::format_joins;

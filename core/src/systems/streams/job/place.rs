@@ -17,8 +17,7 @@ use crate::systems::check::words::some;
 use crate::systems::streams::api::streams_job::{
     self as api, Enforcement as Wanted, ProcessingElement, StreamsJobSpec,
 };
-use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_job::closure::{Claim, Location, Operator, Unit};
+use crate::systems::streams::kinds::{Claim, Location, Operator, StreamsJob, Unit};
 
 /// A pod as a member of its job.
 pub(crate) struct Member<'v> {

@@ -11,7 +11,7 @@ use crate::systems::streams::api::streams_job::{StreamsJobSpec, StreamsJobStatus
 use crate::view::rows::{Rows, TableRow};
 use crate::view::table::Definition;
 use crate::view::{Identity, Kind, Scope};
-pub(crate) use closure::Closure;
+use closure::Closure;
 
 use crate::systems::streams::resources::STREAMS_JOB;
 

@@ -25,9 +25,9 @@ use crate::systems::streams::api::streams_job::{
 };
 use crate::systems::streams::job::placement::{Found, needs_placement};
 use crate::systems::streams::keys;
-use crate::systems::streams::kinds::host_pool::{Form, HostPool};
-use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_job::closure::{Closure, Pool, host_pool_spec};
+use crate::systems::streams::kinds::{
+    Closure, Form, HostPool, JobPool, StreamsJob, host_pool_spec,
+};
 use crate::systems::streams::reasons::JobReason;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
 use crate::view::{Identity, Name};
@@ -251,11 +251,11 @@ impl<'j> JobReconciler<'j> {
         condition::set(conditions, type_, status, reason, &message, generation, self.now);
     }
 
-    fn find_pool(&self, pool: &Pool) -> Found<'j> {
+    fn find_pool(&self, pool: &JobPool) -> Found<'j> {
         Found::new(self.name, self.job, pool, self.view)
     }
 
-    fn create_pool(&self, written: &streams_job::Pool, pool: &Pool) -> Action {
+    fn create_pool(&self, written: &streams_job::Pool, pool: &JobPool) -> Action {
         let (namespace, name) = (&self.name.namespace, &pool.host_pool);
         let object = json!({
             "apiVersion": api::VERSION,
@@ -273,7 +273,7 @@ impl<'j> JobReconciler<'j> {
     }
 
     /// Raises the size of the HostPool to that in the job, which can only grow.
-    fn grow_pool(&self, pool: &Pool, found: &HostPool) -> Option<Action> {
+    fn grow_pool(&self, pool: &JobPool, found: &HostPool) -> Option<Action> {
         let (Ok(Form::Sized(wanted, _)), Ok(Form::Sized(size, _))) = (&pool.form, &found.form)
         else {
             return None;

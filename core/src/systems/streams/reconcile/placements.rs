@@ -20,8 +20,7 @@ use crate::systems::streams::job::placement::{
     Fixed, Judged, MissingNode, Plan, Pods, is_searched, judge, lacks_only_nodes, named_hosts,
 };
 use crate::systems::streams::job::sites::{Site, Sites, State};
-use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::systems::streams::kinds::{PodDetails, StreamsJob};
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::resolve::find_node;
 use crate::view::Name;

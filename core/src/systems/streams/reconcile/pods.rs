@@ -23,7 +23,7 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::hostnames;
 use crate::systems::streams::job::placement::{Restriction, needs_placement};
 use crate::systems::streams::keys::GATE;
-use crate::systems::streams::kinds::streams_pod::{PendingPod, PodDetails};
+use crate::systems::streams::kinds::{PendingPod, PodDetails};
 use crate::systems::streams::owners::pool_of_hash;
 use crate::systems::streams::policy::Compat;
 use crate::view::resource::{NODE, POD};

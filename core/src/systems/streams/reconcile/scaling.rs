@@ -29,10 +29,9 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::keys::{
     EXCLUSIVE_TAINTS, JOB, POOL_LABEL_PREFIX, SCALES_FOR, SCALING,
 };
-use crate::systems::streams::kinds::host_pool::Form;
-use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX};
-use crate::systems::streams::kinds::scaling::{NAME_PREFIX, ScalingSet};
-use crate::systems::streams::kinds::streams_pod::{APP, APP_VALUE, PendingPod};
+use crate::systems::streams::kinds::{
+    APP, APP_VALUE, Form, NAME_PREFIX, PendingPod, ScalingSet, TAG_KEY, TAG_PREFIX,
+};
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};

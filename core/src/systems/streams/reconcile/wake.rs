@@ -7,7 +7,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::systems::View;
 use crate::systems::plan::Plan;
-use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::systems::streams::kinds::PodDetails;
 use crate::systems::wake;
 use crate::view::Name;
 

@@ -14,10 +14,9 @@ use crate::placement::intent::Change;
 use crate::placement::reason::{Reason, quoted};
 use crate::policy;
 use crate::systems::check::words::some;
-use crate::systems::streams::kinds::host_pool::{Form, HostPool};
-use crate::systems::streams::kinds::in_other_form;
-use crate::systems::streams::kinds::node_marks::{labels_of_tags, tag_keys, term_of_tags};
-use crate::systems::streams::kinds::streams_job::closure::Pool;
+use crate::systems::streams::kinds::{
+    Form, HostPool, JobPool, in_other_form, labels_of_tags, tag_keys, term_of_tags,
+};
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Key, Name};
@@ -31,7 +30,7 @@ impl Placing<'_> {
     pub(super) fn resolve_pool_in_job(
         &mut self,
         member: &Member<'_>,
-        pool: &Pool,
+        pool: &JobPool,
         index: Option<u32>,
         value: &str,
     ) -> Option<String> {

@@ -8,9 +8,9 @@ use super::{Check, format_claims};
 use crate::placement::reason::{Reason, quoted};
 use crate::systems::check::words::{counted, some};
 use crate::systems::streams::api::streams_job::Enforcement;
-use crate::systems::streams::kinds::host_pool::{Form, to_usize};
-use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
-use crate::systems::streams::kinds::streams_job::closure::{Claim, Location, Operator, Pool, Unit};
+use crate::systems::streams::kinds::{
+    Claim, Form, JobPool, Location, Operator, Unit, has_tags, tag_keys, to_usize,
+};
 
 /// The nodes that a claim allows.
 struct Allowed<'c> {
@@ -348,6 +348,6 @@ fn find_pools(unit: &Unit) -> BTreeMap<usize, &Claim> {
 }
 
 /// The size of a pool if `wanted` hosts are more than it has.
-fn exceeded_size(pool: &Pool, wanted: u32) -> Option<u32> {
+fn exceeded_size(pool: &JobPool, wanted: u32) -> Option<u32> {
     pool.size().filter(|size| wanted > *size)
 }

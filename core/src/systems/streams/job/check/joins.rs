@@ -4,10 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::placement::reason::quoted;
 use crate::systems::streams::api::streams_job::StreamsJobSpec;
-use crate::systems::streams::kinds::host_pool::Host;
-use crate::systems::streams::kinds::streams_job::closure::{
-    Closure, Location, find_location, operators,
-};
+use crate::systems::streams::kinds::{Closure, Host, Location, find_location, operators};
 use crate::systems::streams::resolve::format_host;
 
 /// More joins than these are counted, not written out.

@@ -8,11 +8,9 @@ use super::Check;
 use crate::placement::reason::Reason;
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
-use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, to_usize};
-use crate::systems::streams::kinds::in_other_form;
-use crate::systems::streams::kinds::node_marks::{labels_of_tags, tag_keys};
-use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_job::closure::Pool;
+use crate::systems::streams::kinds::{
+    Form, Host, HostPool, JobPool, StreamsJob, in_other_form, labels_of_tags, tag_keys, to_usize,
+};
 use crate::view::Name;
 
 impl<'c> Check<'c> {
@@ -27,7 +25,7 @@ impl<'c> Check<'c> {
         let namespace = &*name.namespace;
         self.findings.extend(guard::pools(&subject, namespace, self.view, policy));
         let exclusive = closure.pools.iter().filter(|pool| pool.exclusive);
-        let wanted = exclusive.filter_map(Pool::size).fold(0, u32::saturating_add);
+        let wanted = exclusive.filter_map(JobPool::size).fold(0, u32::saturating_add);
         let uid = &job.identity.uid;
         let of_others = |pool: &str, found: &HostPool| {
             let is_own = closure.pools.iter().any(|own| *own.host_pool == *pool);

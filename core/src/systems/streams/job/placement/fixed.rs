@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::systems::View;
 use crate::systems::streams::job::sites::{JobName, Sites, State};
-use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool};
-use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_job::closure::{Closure, Location, Pool};
+use crate::systems::streams::kinds::{
+    Closure, Form, Host, HostPool, JobPool, Location, StreamsJob,
+};
 use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::Owner;
 use crate::view::Name;
@@ -26,7 +26,7 @@ pub(crate) enum Found<'v> {
 
 impl<'v> Found<'v> {
     /// Finds the HostPool of `pool`, a pool of the job `name`.
-    pub(crate) fn new(name: &Name, job: &StreamsJob, pool: &Pool, view: &'v View) -> Self {
+    pub(crate) fn new(name: &Name, job: &StreamsJob, pool: &JobPool, view: &'v View) -> Self {
         let found = view.host_pool(&Name::new(&name.namespace, &pool.host_pool));
         let Some(found) = found else { return Self::Nothing };
         match &found.job {

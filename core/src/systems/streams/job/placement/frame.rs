@@ -6,10 +6,9 @@ use super::MissingNode;
 use super::fixed::{Fixed, host_of, named_hosts};
 use crate::systems::streams::api::streams_job::{Enforcement, StreamsJobSpec};
 use crate::systems::streams::job::sites::{Sites, State};
-use crate::systems::streams::kinds::host_pool::{Form, Host, to_usize};
-use crate::systems::streams::kinds::node_marks::{has_tags, tag_keys};
-use crate::systems::streams::kinds::streams_job::Closure;
-use crate::systems::streams::kinds::streams_job::closure::{self, Location};
+use crate::systems::streams::kinds::{
+    Closure, Form, Host, Location, closure, has_tags, tag_keys, to_usize,
+};
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::resolve::find_node;
 use crate::systems::streams::witness::{

@@ -24,7 +24,7 @@ const LONGEST_NAME: usize = 253;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Closure {
     /// In the order of the spec.
-    pub pools: Vec<Pool>,
+    pub pools: Vec<JobPool>,
     /// In the order of their first elements. Every element belongs to exactly one unit.
     pub units: Vec<Unit>,
     /// The operators with `hostIsolation`.
@@ -37,7 +37,7 @@ pub(crate) struct Closure {
 
 /// A pool of a job.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Pool {
+pub(crate) struct JobPool {
     /// The name of the HostPool that the controller creates for it.
     pub host_pool: Box<str>,
     /// The form, or why it is invalid.
@@ -108,10 +108,10 @@ pub(crate) struct Exlocation {
 impl Closure {
     /// Derives the units and pools of the job with this name and UID.
     pub(crate) fn of(job: &str, uid: &str, spec: &StreamsJobSpec) -> Self {
-        let pools: Vec<Pool> = spec
+        let pools: Vec<JobPool> = spec
             .pools
             .iter()
-            .map(|pool| Pool {
+            .map(|pool| JobPool {
                 host_pool: host_pool_name(job, &pool.name).into(),
                 form: host_pool::form(&host_pool_spec(pool)),
                 exclusive: pool.exclusivity == Exclusivity::Exclusive,
@@ -202,7 +202,7 @@ impl Unit {
     }
 }
 
-impl Pool {
+impl JobPool {
     /// The number of hosts; `None` if it is unlimited or the form is invalid.
     pub(crate) fn size(&self) -> Option<u32> {
         self.form.as_ref().ok()?.size()
@@ -283,7 +283,7 @@ fn find_claims(spec: &StreamsJobSpec) -> Vec<(Operator, Location)> {
 /// For each element, the first element of its unit.
 fn find_roots(
     spec: &StreamsJobSpec,
-    pools: &[Pool],
+    pools: &[JobPool],
     claims: &[(Operator, Location)],
 ) -> Vec<usize> {
     let mut sets = Sets((0..spec.processing_elements.len()).collect());

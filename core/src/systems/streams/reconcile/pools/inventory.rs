@@ -15,8 +15,7 @@ use crate::systems::policy::Policy;
 use crate::systems::streams::api::host_pool::{Member, MemberState};
 use crate::systems::streams::job::sites::Site;
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, FORMER_EXCLUSIVE_TAINT};
-use crate::systems::streams::kinds::host_pool::{HostPool, to_usize};
-use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::systems::streams::kinds::{HostPool, PodDetails, to_usize};
 use crate::systems::streams::owners::unmarked_hosts;
 use crate::view::{Name, NodeDetails};
 

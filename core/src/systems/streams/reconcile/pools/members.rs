@@ -12,7 +12,7 @@ use super::status::Readiness;
 use super::{Hold, Pool};
 use crate::systems::plan::Event;
 use crate::systems::streams::api::host_pool::{Member, MemberState};
-use crate::systems::streams::kinds::host_pool::to_usize;
+use crate::systems::streams::kinds::to_usize;
 use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::reasons::PoolReason;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::Pool;
 use super::inventory::Inventory;
 use crate::kubernetes::HOSTNAME;
-use crate::systems::streams::kinds::streams_pod::{Named, PendingPod, PodDetails};
+use crate::systems::streams::kinds::{PendingPod, PodDetails, streams_pod::Named};
 use crate::systems::streams::policy::Compat;
 use crate::systems::streams::reconcile::pending_pods;
 use crate::view::Name;

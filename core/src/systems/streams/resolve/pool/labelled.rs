@@ -8,7 +8,7 @@ use crate::placement::reason::Reason;
 use crate::placement::record;
 use crate::placement::toleration::tolerates;
 use crate::systems::streams::api::host_pool::MemberState;
-use crate::systems::streams::kinds::host_pool::{HostPool, format_indices, to_usize};
+use crate::systems::streams::kinds::{HostPool, format_indices, to_usize};
 use crate::systems::streams::reasons::PoolReason;
 
 impl Placing<'_> {

@@ -8,7 +8,7 @@ use super::super::{Resolved, Wording, format_host, meant, resolve};
 use super::list;
 use crate::placement::intent::{Change, on_node};
 use crate::placement::reason::{Reason, quoted};
-use crate::systems::streams::kinds::host_pool::{Host, format_indices};
+use crate::systems::streams::kinds::{Host, format_indices};
 
 /// The remedy if a listed address or name is that of several nodes.
 const NAME_THE_NODE: &str =
