@@ -3,14 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::inventory::{Holder, Inventory, NodeState};
+use super::inventory::{Inventory, NodeState};
 use super::status::Readiness;
 use super::{Pool, truncate};
 use crate::systems::View;
 use crate::systems::check::words::counted;
 use crate::systems::streams::kinds::{Form, Host, has_tags, in_other_form, tag_keys, to_usize};
 use crate::systems::streams::obstacle::{self, Obstacle, join};
-use crate::systems::streams::owners::Owner;
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
 
@@ -21,23 +20,21 @@ impl<'v> Obstacle<'v> {
         pool: &Pool<'_>,
         inventory: &Inventory<'v>,
     ) -> Option<Self> {
-        let owner = |name| Owner::new(name, &pool.name.namespace);
-        let marked = |hash: Option<&str>| hash.map(|hash| inventory.owner(hash));
-        let has = |holder: Option<&Holder<'v>>| holder.map(|(name, _)| Some(*name));
-        let tainted = || marked(node.marks.tainted_by_another(pool.hash));
-        let mut exclusive = node.claims.iter().filter(|(_, of)| of.exclusive);
-        if let Some(name) = has(exclusive.next()).or_else(tainted) {
-            return Some(Self::Exclusive(owner(name)));
+        let mut claims = node.claims.iter().copied();
+        let exclusive = claims.clone().find(|of| inventory.is_exclusive(of));
+        if let Some(of) = exclusive.or_else(|| node.marks.tainted_by_another(pool.hash)) {
+            return Some(Self::Exclusive(inventory.owner(of, pool)));
         }
         if !pool.pool.exclusive {
             return None;
         }
         // A job is placed as a whole, so its own pools leave each other what its elements need.
-        let mut unmarked = node.hosts_of.iter().filter(|(_, of)| !of.is_of_job_of(pool.pool));
-        let labelled = || marked(node.marks.labelled_by_another(pool.hash));
-        let shared = has(node.claims.first().or_else(|| unmarked.next())).or_else(labelled);
-        match shared {
-            Some(name) => Some(Self::Shared(owner(name))),
+        let is_of_job =
+            |of: &&str| inventory.pool(of).is_some_and(|(_, of)| of.is_of_job_of(pool.pool));
+        let unmarked = || node.hosts_of.iter().copied().find(|of| !is_of_job(of));
+        let labelled = || node.marks.labelled_by_another(pool.hash);
+        match claims.next().or_else(unmarked).or_else(labelled) {
+            Some(of) => Some(Self::Shared(inventory.owner(of, pool))),
             None => node.has_foreign_pod(pool).then_some(Self::Occupied),
         }
     }

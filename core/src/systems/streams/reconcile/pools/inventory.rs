@@ -16,11 +16,8 @@ use crate::systems::streams::api::host_pool::{Member, MemberState};
 use crate::systems::streams::job::sites::Site;
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, FORMER_EXCLUSIVE_TAINT};
 use crate::systems::streams::kinds::{HostPool, PodDetails, to_usize};
-use crate::systems::streams::owners::unmarked_hosts;
+use crate::systems::streams::owners::{Owner, unmarked_hosts};
 use crate::view::{Name, NodeDetails};
-
-/// A pool that has a node.
-pub(super) type Holder<'v> = (&'v Name, &'v HostPool);
 
 /// A node, and the state that decides whether a pool may have it.
 #[derive(Debug)]
@@ -32,16 +29,16 @@ pub(super) struct NodeState<'v> {
     pub(super) marks: Marks<'v>,
     /// The pods on it that have not ended.
     pub(super) pods: Vec<(&'v Name, &'v PodDetails)>,
-    /// The pools that have it and mark their nodes.
-    pub(super) claims: Vec<Holder<'v>>,
-    /// The pools without marks that count it as one of their hosts.
-    pub(super) hosts_of: Vec<Holder<'v>>,
+    /// The hashes of the pools that have it and mark their nodes.
+    pub(super) claims: Vec<&'v str>,
+    /// The hashes of the pools without marks that count it as one of their hosts.
+    pub(super) hosts_of: Vec<&'v str>,
 }
 
 impl<'v> NodeState<'v> {
     /// True if the pool has it and marks its nodes.
     pub(super) fn is_claimed_by(&self, pool: &Pool<'_>) -> bool {
-        self.claims.iter().any(|(name, _)| *name == pool.name)
+        self.claims.contains(&pool.hash)
     }
 
     /// Returns true if a member is this very node, and not an earlier one of its name.
@@ -98,8 +95,8 @@ pub(super) struct Inventory<'v> {
     /// The bound pods that asked for one member, by the hash of the pool and the index of the
     /// member.
     bound: HashMap<(&'v str, u32), Vec<Bound<'v>>>,
-    /// The name of each pool, by its hash. Pools that are being deleted are included.
-    owners: HashMap<&'v str, &'v Name>,
+    /// Each pool by its hash. Pools that are being deleted are included.
+    pools: HashMap<&'v str, (&'v Name, &'v HostPool)>,
     /// The hashes of the pools of which a pod waits that tolerates only the former taint.
     former: HashSet<&'v str>,
     pub(super) policy: &'v Policy,
@@ -125,12 +122,10 @@ impl<'v> Inventory<'v> {
         nodes.sort_unstable_by_key(|node| node.name);
         let indices: HashMap<&str, usize> =
             nodes.iter().enumerate().map(|(index, node)| (node.name, index)).collect();
-        let owners: HashMap<&str, &Name> = view
-            .host_pools()
-            .filter_map(|(name, pool)| Some((pool.hash.as_deref()?, name)))
-            .collect();
+        let hashed = view.host_pools().filter_map(|of| Some((of.1.hash.as_deref()?, of)));
+        let pools: HashMap<&str, (&Name, &HostPool)> = hashed.collect();
         let is_of = |hash: &str, pod: &Name| {
-            owners.get(hash).is_some_and(|pool| pool.namespace == pod.namespace)
+            pools.get(hash).is_some_and(|(pool, _)| pool.namespace == pod.namespace)
         };
         let mut bound: HashMap<(&str, u32), Vec<Bound<'v>>> = HashMap::new();
         for (name, pod) in view.pods().filter(|(_, pod)| !pod.finished) {
@@ -155,7 +150,7 @@ impl<'v> Inventory<'v> {
             .collect();
         // Sorted, because messages name the first, which must not depend on the order of a map.
         bound.values_mut().for_each(|pods| pods.sort_unstable());
-        Self { view, nodes, indices, bound, owners, former, policy, waiting: OnceCell::new() }
+        Self { view, nodes, indices, bound, pools, former, policy, waiting: OnceCell::new() }
     }
 
     /// Returns true if a node has as many pools as the policy allows.
@@ -168,14 +163,24 @@ impl<'v> Inventory<'v> {
         self.waiting.get_or_init(|| Waiting::new(self))
     }
 
-    /// The name of the pool with this hash, if there is such a pool.
-    pub(super) fn owner(&self, hash: &str) -> Option<&'v Name> {
-        self.owners.get(hash).copied()
+    /// The pool with this hash, if there is such a pool.
+    pub(super) fn pool(&self, hash: &str) -> Option<(&'v Name, &'v HostPool)> {
+        self.pools.get(hash).copied()
     }
 
     /// The namespace of the pool with this hash, if there is such a pool.
     pub(super) fn namespace(&self, hash: &str) -> Option<&'v str> {
-        self.owner(hash).map(|name| &*name.namespace)
+        self.pool(hash).map(|(name, _)| &*name.namespace)
+    }
+
+    /// The pool with this hash, for the users of `other`.
+    pub(super) fn owner(&self, hash: &str, other: &Pool<'_>) -> Owner<'v> {
+        Owner::new(self.pool(hash).map(|(name, _)| name), &other.name.namespace)
+    }
+
+    /// Returns true if the pool with this hash has its nodes for itself.
+    pub(super) fn is_exclusive(&self, hash: &str) -> bool {
+        self.pool(hash).is_some_and(|(_, pool)| pool.exclusive)
     }
 
     /// The key of the taint of a pool's nodes.
@@ -195,19 +200,19 @@ impl<'v> Inventory<'v> {
 
     /// Records that a pool has a node.
     pub(super) fn claim(&mut self, index: usize, pool: &Pool<'v>) {
-        self.nodes[index].claims.push((pool.name, pool.pool));
+        self.nodes[index].claims.push(pool.hash);
     }
 
     /// Records that a pool no longer has a node.
     pub(super) fn disclaim(&mut self, index: usize, pool: &Pool<'v>) {
-        self.nodes[index].claims.retain(|(name, _)| *name != pool.name);
+        self.nodes[index].claims.retain(|hash| *hash != pool.hash);
     }
 
     /// Records the hosts of a pool without marks.
     pub(super) fn add_hosts_of(&mut self, pool: &Pool<'v>) {
         for node in unmarked_hosts(pool.pool, self.view) {
             if let Some(index) = self.index_of(node) {
-                self.nodes[index].hosts_of.push((pool.name, pool.pool));
+                self.nodes[index].hosts_of.push(pool.hash);
             }
         }
     }

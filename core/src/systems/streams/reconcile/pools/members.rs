@@ -285,12 +285,8 @@ fn find_kept_node<'v>(
     }
     // Of two pools that mark a node, the first one that was visited has it.
     let mut claims = node.claims.iter();
-    match claims.find(|(_, of)| of.exclusive || pool.pool.exclusive) {
-        None => Ok(index),
-        Some((name, of)) => {
-            let owner = Owner::new(Some(name), &pool.name.namespace);
-            let obstacle = if of.exclusive { Obstacle::Exclusive } else { Obstacle::Shared };
-            Err(taken(obstacle(owner)))
-        }
-    }
+    let holder = claims.find(|of| inventory.is_exclusive(of) || pool.pool.exclusive);
+    let Some(of) = holder else { return Ok(index) };
+    let obstacle = if inventory.is_exclusive(of) { Obstacle::Exclusive } else { Obstacle::Shared };
+    Err(taken(obstacle(inventory.owner(of, pool))))
 }

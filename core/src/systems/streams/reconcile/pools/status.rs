@@ -16,7 +16,7 @@ use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberStat
 use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT};
 use crate::systems::streams::kinds::{Form, Host, in_other_form, labels_of_tags, tag_keys};
 use crate::systems::streams::obstacle::{self, Obstacle};
-use crate::systems::streams::owners::{Owner, unmarked_hosts};
+use crate::systems::streams::owners::unmarked_hosts;
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::HOST_POOL;
 
@@ -176,7 +176,7 @@ fn find_exclusive<'v>(
     inventory: &Inventory<'v>,
 ) -> Option<Obstacle<'v>> {
     let hash = inventory.view.node_marks.exclusive_pool(node)?;
-    Some(Obstacle::Exclusive(Owner::new(inventory.owner(hash), &pool.name.namespace)))
+    Some(Obstacle::Exclusive(inventory.owner(hash, pool)))
 }
 
 /// Checks if a pool without marks has any of its hosts: `has` says so if it does. `taken` are those that are
