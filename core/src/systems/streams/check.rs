@@ -64,12 +64,11 @@ pub(super) fn check_node(context: &Context<'_>, node: &str) -> NodeReport {
             let details = view.node(node).and_then(|node| node.details.as_deref());
             let mut taints = details.into_iter().flat_map(|details| &details.taints);
             let own = taints.find(|of| *of.value == *hash && EXCLUSIVE_TAINTS.contains(&&*of.key));
-            if let Some(Taint { key, .. }) = own {
-                report.decided.push(format!(
-                    "taint {key}={hash}:{EXCLUSIVE_EFFECT}: only pods of HostPool \
-                     {namespace}/{name} run here"
-                ));
-            }
+            report.decided.extend(own.map(|Taint { key, .. }| {
+                format!(
+                    "taint {key}={hash}:{EXCLUSIVE_EFFECT}: only pods of HostPool {namespace}/{name} run here"
+                )
+            }));
             report.reserved_for = Some((format!("HostPool {namespace}/{name}"), check_pool(key)));
             report.tolerations.extend(EXCLUSIVE_TAINTS.map(|key| Toleration {
                 key: Some(key.to_owned()),

@@ -196,71 +196,51 @@ impl<'p> Placing<'p> {
     fn compare_annotations(&mut self, member: &Member<'_>, request: &Request) {
         let claims = || member.claims().map(|claim| &claim.location);
         let format = |location| member.format_location(location);
-        if let Some((value, host)) = &request.host
-            && !claims().any(|location| *location == Location::Host(host.clone()))
-        {
-            let hosts = claims().filter(|location| matches!(location, Location::Host(_)));
-            let hosts: Vec<String> = hosts.map(format).collect();
-            self.report_contradiction(member, keys::HOST, value, &hosts);
-        }
-        if let Some((value, reference)) = &request.pool {
-            let is_same = |location: &Location| match *location {
-                Location::Pool { pool, index } => {
-                    let (own, made) = (&member.spec.pools[pool], &member.job.closure.pools[pool]);
-                    index == reference.index
-                        && (own.name == reference.name || *made.host_pool == *reference.name)
-                }
-                Location::Host(_) => false,
-            };
-            if !claims().any(is_same) {
-                let pools = claims().filter(|location| matches!(location, Location::Pool { .. }));
-                let pools: Vec<String> = pools.map(format).collect();
-                self.report_contradiction(member, keys::HOST_POOL, value, &pools);
-            }
-        }
         let operators = || member.element.operators.iter();
+        if let Some((_, host)) = &request.host {
+            let hosts = claims().filter(|location| matches!(location, Location::Host(_)));
+            let is_same = claims().any(|location| *location == Location::Host(host.clone()));
+            self.compare(member, keys::HOST, is_same, hosts.map(format).collect());
+        }
+        if let Some((_, reference)) = &request.pool {
+            let pools = claims().filter(|location| matches!(location, Location::Pool { .. }));
+            let is_same = |location: &Location| {
+                let Location::Pool { pool, index } = *location else { return false };
+                let (own, made) = (&member.spec.pools[pool], &member.job.closure.pools[pool]);
+                index == reference.index
+                    && (own.name == reference.name || *made.host_pool == *reference.name)
+            };
+            let is_same = claims().any(is_same);
+            self.compare(member, keys::HOST_POOL, is_same, pools.map(format).collect());
+        }
         let colocation = operators().flat_map(|operator| &operator.host_colocation).cloned();
         let exlocation = operators().flat_map(|operator| &operator.host_exlocation).cloned();
-        let colocation: BTreeSet<String> = colocation.collect();
-        let exlocation: BTreeSet<String> = exlocation.collect();
         for (key, written, own) in [
-            (keys::HOST_COLOCATION, &request.colocation, colocation),
-            (keys::HOST_EXLOCATION, &request.exlocation, exlocation),
+            (keys::HOST_COLOCATION, &request.colocation, colocation.collect::<BTreeSet<_>>()),
+            (keys::HOST_EXLOCATION, &request.exlocation, exlocation.collect()),
         ] {
             let is_same = written.len() == own.len()
                 && written.iter().all(|token| own.contains(token.as_str()));
-            if let Some(value) =
-                self.pod.annotation(key).filter(|_| !written.is_empty() && !is_same)
-            {
-                self.report_contradiction(member, key, value, &Vec::from_iter(own));
-            }
+            self.compare(member, key, is_same || written.is_empty(), Vec::from_iter(own));
         }
         if let Some(value) = &request.isolation {
             let isolated = operators().filter(|operator| operator.host_isolation);
             let isolated: Vec<String> = isolated.map(|operator| operator.name.clone()).collect();
-            if !isolated.contains(value) {
-                self.report_contradiction(member, keys::HOST_ISOLATION, value, &isolated);
-            }
+            self.compare(member, keys::HOST_ISOLATION, isolated.contains(value), isolated);
         }
-        if let Some(value) = self.pod.annotation(keys::HOST_ENFORCEMENT)
-            && request.enforcement != member.enforcement()
-        {
-            let own = match member.spec.enforcement {
-                Enforcement::Required => "required",
-                Enforcement::Preferred => "preferred",
-            };
-            self.report_contradiction(member, keys::HOST_ENFORCEMENT, value, &[own.to_owned()]);
-        }
+        let own = match member.spec.enforcement {
+            Enforcement::Required => "required",
+            Enforcement::Preferred => "preferred",
+        };
+        let is_same = request.enforcement == member.enforcement();
+        self.compare(member, keys::HOST_ENFORCEMENT, is_same, vec![own.to_owned()]);
     }
 
-    fn report_contradiction(
-        &mut self,
-        member: &Member<'_>,
-        key: &str,
-        value: &str,
-        own: &[String],
-    ) {
-        let own = match own {
+    /// Reports the annotation with this key, if the pod has it, unless it is the same as what the job has,
+    /// which is `own`.
+    fn compare(&mut self, member: &Member<'_>, key: &str, is_same: bool, own: Vec<String>) {
+        let Some(value) = self.pod.annotation(key).filter(|_| !is_same) else { return };
+        let own = match own.as_slice() {
             [] => "nothing".to_owned(),
             own => own.iter().map(|own| quoted(own)).collect::<Vec<_>>().join(", "),
         };

@@ -75,25 +75,27 @@ impl<'v> Site<'v> {
 
     /// Finds out why the controller may not choose it for a pool, whatever other pools and pods do with it.
     pub(crate) fn unfit(&self) -> Option<Obstacle<'static>> {
-        let Limits { not_ready, cordoned, tainted, nameless, .. } = self.limits;
-        let unfit = [
-            not_ready.then_some(Obstacle::NotReady),
-            cordoned.then_some(Obstacle::Cordoned),
-            tainted.then_some(Obstacle::Tainted),
-            nameless.then_some(Obstacle::Nameless),
-        ];
-        self.barred().or_else(|| unfit.into_iter().flatten().next())
+        self.obstacles().next()
     }
 
     /// Finds out why not even a pool that lists it may have it.
     pub(crate) fn barred(&self) -> Option<Obstacle<'static>> {
-        let Limits { deleted, control_plane, .. } = self.limits;
-        let barred = [
-            deleted.then_some(Obstacle::Deleted),
-            control_plane.then_some(Obstacle::ControlPlane),
-            (!self.is_selected).then_some(Obstacle::NotSelected),
+        self.obstacles().next().filter(|obstacle| *obstacle <= Obstacle::NotSelected)
+    }
+
+    /// Returns the obstacles by the node itself, in their order.
+    fn obstacles(&self) -> impl Iterator<Item = Obstacle<'static>> {
+        let limits = self.limits;
+        let obstacles = [
+            (limits.deleted, Obstacle::Deleted),
+            (limits.control_plane, Obstacle::ControlPlane),
+            (!self.is_selected, Obstacle::NotSelected),
+            (limits.not_ready, Obstacle::NotReady),
+            (limits.cordoned, Obstacle::Cordoned),
+            (limits.tainted, Obstacle::Tainted),
+            (limits.nameless, Obstacle::Nameless),
         ];
-        barred.into_iter().flatten().next()
+        obstacles.into_iter().filter_map(|(is_there, obstacle)| is_there.then_some(obstacle))
     }
 }
 

@@ -5,7 +5,7 @@ mod propagate;
 use std::collections::{HashMap, HashSet};
 
 use super::model::{Model, Spots};
-use super::{Budget, Classes, Exhausted, complete};
+use super::{Budget, Classes, Exhausted, Pool, complete};
 
 /// The failures until the first restart.
 const FIRST_RESTART: usize = 100;
@@ -108,22 +108,16 @@ impl<'m> Search<'m> {
         };
         let cliques: Vec<Vec<usize>> = model.cliques.iter().map(of_core).collect();
         let alone = model.core.iter().copied().filter(|unit| problem.units[*unit].alone).collect();
-        let mut eligible = Vec::new();
-        let mut available = Vec::new();
-        let mut chosen = Vec::new();
-        let taken: Vec<usize> = problem
-            .pools
-            .iter()
-            .filter(|pool| pool.exclusive)
-            .flat_map(|pool| pool.members.values().copied())
-            .collect();
-        for pool in &problem.pools {
+        let of_exclusive = problem.pools.iter().filter(|pool| pool.exclusive);
+        let taken = of_exclusive.flat_map(|pool| pool.members.values());
+        let free = |pool: &Pool| {
             let mut classes = pool.eligible.clone();
-            pool.members.values().chain(&taken).for_each(|class| classes.set(*class, false));
-            eligible.push(model.spots_of(classes.ones()));
-            available.push(problem.count(&classes));
-            chosen.push(model.spots_of(pool.members.values().copied()));
-        }
+            let members = pool.members.values().copied().chain(taken.clone().copied());
+            members.for_each(|class| classes.set(class, false));
+            classes
+        };
+        let free: Vec<Classes> = problem.pools.iter().map(free).collect();
+        let members = |pool: &Pool| model.spots_of(pool.members.values().copied());
         Self {
             model,
             budget,
@@ -135,9 +129,9 @@ impl<'m> Search<'m> {
             units_of,
             cliques,
             alone,
-            eligible,
-            available,
-            chosen,
+            eligible: free.iter().map(|classes| model.spots_of(classes.ones())).collect(),
+            available: free.iter().map(|classes| problem.count(classes)).collect(),
+            chosen: problem.pools.iter().map(members).collect(),
             exclusive: (0..problem.pools.len()).filter(|of| problem.pools[*of].exclusive).collect(),
             weights: vec![1; problem.units.len()],
             trail: Vec::new(),
