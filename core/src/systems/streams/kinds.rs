@@ -7,17 +7,12 @@ pub(crate) mod node_marks;
 pub(crate) mod scaling;
 pub mod streams_job;
 pub mod streams_pod;
+mod tags;
 
 use crate::systems::View;
-use crate::systems::check::words::{nodes, some};
 use crate::view::Name;
-pub(crate) use host_pool::{
-    Form, Host, HostPool, POOL_LABEL_PREFIX, format_indices, format_tagged, to_usize,
-};
-pub(crate) use node_marks::{
-    Limits, TAG_KEY, TAG_PREFIX, has_tags, labels_of_tags, tag_keys, term_of_tags,
-};
-use node_marks::{one_of_tags, only_tag};
+pub(crate) use host_pool::{Form, Host, HostPool, POOL_LABEL_PREFIX, format_indices, to_usize};
+pub(crate) use node_marks::Limits;
 pub(crate) use scaling::{NAME_PREFIX, ScalingSet};
 pub(crate) use streams_job::StreamsJob;
 pub(crate) use streams_job::closure::{
@@ -25,39 +20,7 @@ pub(crate) use streams_job::closure::{
     operators,
 };
 pub(crate) use streams_pod::{APP, APP_VALUE, PendingPod, PodDetails, is_colocation_key};
-
-/// A function that formats a tag as nodes are indexed by it.
-type FormatTag = fn(&str) -> Box<str>;
-
-/// Says in brackets which tags nodes have in the form that does not count for a pool with these tags: one
-/// key has one value, so a pool with several tags is found by other labels than one with one tag. Empty if
-/// no node has any.
-pub(crate) fn in_other_form(view: &View, tags: &[Box<str>]) -> String {
-    let (own_form, other_form, counts): (FormatTag, FormatTag, _) = match tags.len() {
-        1 => (only_tag, one_of_tags, "several tags"),
-        _ => (one_of_tags, only_tag, "one tag"),
-    };
-    let other = tags.iter().filter_map(|name| {
-        let other = [other_form(name)];
-        if view.nodes_with_tags(&other) == 0 {
-            return None;
-        }
-        let own = [own_form(name)];
-        let is_other = |node: &&str| {
-            let tags = view.node_tags(node);
-            has_tags(tags, &other) && !has_tags(tags, &own)
-        };
-        let mut found: Vec<&str> = view.nodes().map(|(node, _)| node).filter(is_other).collect();
-        found.sort_unstable();
-        let [tag] = &other;
-        (!found.is_empty()).then(|| format!("{tag} on {}", nodes(&found)))
-    });
-    let found: Vec<String> = other.collect();
-    match found.as_slice() {
-        [] => String::new(),
-        found => format!(" ({} counts only for a pool with {counts})", some(found)),
-    }
-}
+pub(crate) use tags::{TAG_KEY, TAG_PREFIX, Tags, has_tags};
 
 /// Queries about pools, jobs and the pods of jobs.
 impl View {
@@ -90,7 +53,7 @@ impl View {
         self.scaling_sets.iter()
     }
 
-    /// The number of nodes that have all of these tags (see [`node_marks::tag_keys`]). Without tags, the
+    /// The number of nodes that have all of these tags (see [`Tags::keys`]). Without tags, the
     /// number of all nodes.
     pub(super) fn nodes_with_tags(&self, tags: &[Box<str>]) -> usize {
         if tags.is_empty() {
@@ -99,7 +62,7 @@ impl View {
         self.node_marks.with_tags(tags)
     }
 
-    /// The tags of a node (see [`node_marks::tag_keys`]).
+    /// The tags of a node (see [`Tags::keys`]).
     pub(super) fn node_tags(&self, node: &str) -> &[Box<str>] {
         self.node_marks.get(node).map_or(&[], |marks| &marks.tags)
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::resolve::find_node;
 use crate::systems::View;
-use crate::systems::streams::kinds::{Form, HostPool, has_tags, tag_keys};
+use crate::systems::streams::kinds::{Form, HostPool};
 use crate::view::Name;
 
 /// Returns the nodes that a pool of this form may have: those that it lists, those with its tags, or all.
@@ -13,9 +13,8 @@ pub(crate) fn nodes_of<'v>(form: &'v Form, view: &'v View) -> Vec<&'v str> {
     if let Form::Literal(hosts) = form {
         return hosts.iter().filter_map(|host| find_node(view, host)).collect();
     }
-    let tags = tag_keys(form.tags());
     let nodes = view.nodes().map(|(node, _)| node);
-    nodes.filter(|node| has_tags(view.node_tags(node), &tags)).collect()
+    nodes.filter(|node| form.tags().are_among(view.node_tags(node))).collect()
 }
 
 /// Returns the hosts of a pool whose nodes the controller does not mark: those that it lists, or all nodes

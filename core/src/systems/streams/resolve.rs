@@ -21,7 +21,7 @@ use crate::placement::reason::{Reason, quoted};
 use crate::placement::toleration::tolerates;
 use crate::policy;
 use crate::systems::View;
-use crate::systems::streams::kinds::{Host, Location, term_of_tags};
+use crate::systems::streams::kinds::{Host, Location, Tags};
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Key, Name};
 
@@ -179,7 +179,7 @@ impl Placing<'_> {
             return Some(None);
         }
         let is_confirmed = if let Some(tags) = decision.strip_prefix("nodes tagged ") {
-            let term = term_of_tags(&tags.split(" and ").collect::<Vec<_>>());
+            let term = Tags::new(tags.split(" and ")).term();
             all_terms(self.pod, |present| implies(present, &term))
         } else {
             all_terms(self.pod, |present| pinned_node(present).is_some())

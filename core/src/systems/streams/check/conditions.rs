@@ -4,7 +4,7 @@ use crate::api::condition::{ACCEPTED, Condition, Status};
 use crate::placement::reason::{Reason, Stage};
 use crate::systems::check::Diagnosis;
 use crate::systems::check::words::SEE_CONTROLLER;
-use crate::systems::streams::kinds::{Form, HostPool, labels_of_tags};
+use crate::systems::streams::kinds::{Form, HostPool};
 use crate::systems::streams::reasons::{JobReason, PoolReason};
 use crate::view::Name;
 
@@ -64,7 +64,7 @@ pub(super) fn pool_remedy(reason: &str, name: &Name, pool: &HostPool) -> String 
         }
         PoolReason::InsufficientNodes => match &pool.form {
             Ok(Form::Sized(_, tags) | Form::Tagged(tags)) if !tags.is_empty() => {
-                let labels = labels_of_tags(tags);
+                let labels = tags.labels();
                 return format!("label more nodes with {labels}, or free nodes that have that");
             }
             Ok(Form::Literal(_)) => "free these nodes, or create another pool with other hosts",

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::systems::streams::guard::is_refused;
-use crate::systems::streams::kinds::{Form, Limits, has_tags, tag_keys, to_usize};
+use crate::systems::streams::kinds::{Form, Limits, Tags, to_usize};
 use crate::systems::streams::obstacle::Obstacle;
 use crate::systems::streams::owners::unmarked_hosts;
 use crate::view::Name;
@@ -117,7 +117,7 @@ pub(crate) struct Sites<'v> {
     known: HashMap<State<'v>, usize>,
     /// The tags of each pool that is all nodes with them, and its hash. Not in the states: there may be
     /// many such pools, of many nodes.
-    tagged: Vec<(Vec<Box<str>>, &'v str)>,
+    tagged: Vec<(&'v Tags, &'v str)>,
 }
 
 impl<'v> Sites<'v> {
@@ -142,7 +142,7 @@ impl<'v> Sites<'v> {
                 continue;
             }
             if let Ok(Form::Tagged(tags)) = &pool.form {
-                tagged.push((tag_keys(tags), hash));
+                tagged.push((tags, hash));
                 continue;
             }
             for node in unmarked_hosts(pool, view) {
@@ -201,7 +201,7 @@ impl<'v> Sites<'v> {
         &'s self,
         state: &'s State<'v>,
     ) -> impl Iterator<Item = &'v str> + 's {
-        let tagged = self.tagged.iter().filter(|(tags, _)| has_tags(state.site.tags, tags));
+        let tagged = self.tagged.iter().filter(|(tags, _)| tags.are_among(state.site.tags));
         state.listed_by.iter().copied().chain(tagged.map(|(_, hash)| *hash))
     }
 

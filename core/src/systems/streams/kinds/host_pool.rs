@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::tags::{NO_TAGS, Tags};
 use crate::api as group;
 use crate::names::{is_label_name, short_digest};
 use crate::placement::reason::quoted;
@@ -75,11 +76,11 @@ pub(crate) enum Form {
     /// `hosts`: exactly these, in this order.
     Literal(Box<[Host]>),
     /// Unsized, with tags: every node that has all of them.
-    Tagged(Box<[Box<str>]>),
+    Tagged(Tags),
     /// Unsized, without tags: every node.
     Any,
     /// Sized: this many nodes that have all of the tags. The controller chooses them.
-    Sized(u32, Box<[Box<str>]>),
+    Sized(u32, Tags),
 }
 
 impl HostPool {
@@ -111,10 +112,10 @@ impl Form {
     }
 
     /// The tags that its hosts must have.
-    pub(crate) fn tags(&self) -> &[Box<str>] {
+    pub(crate) fn tags(&self) -> &Tags {
         match self {
             Self::Tagged(tags) | Self::Sized(_, tags) => tags,
-            Self::Literal(_) | Self::Any => &[],
+            Self::Literal(_) | Self::Any => &NO_TAGS,
         }
     }
 }
@@ -126,13 +127,8 @@ impl fmt::Display for Form {
             Self::Tagged(_) | Self::Any => formatter.write_str("every node")?,
             Self::Sized(size, _) => formatter.write_str(&counted(to_usize(*size), "node"))?,
         }
-        formatter.write_str(&format_tagged(self.tags()))
+        write!(formatter, "{}", self.tags())
     }
-}
-
-/// The tags of a pool after its nodes: ` tagged a and b`, or nothing.
-pub(crate) fn format_tagged(tags: &[Box<str>]) -> String {
-    if tags.is_empty() { String::new() } else { format!(" tagged {}", tags.join(" and ")) }
 }
 
 /// The number of hosts of a pool, and their indices: `2 hosts, with the indices 0 to 1`.
@@ -292,15 +288,15 @@ pub(crate) fn form(spec: &HostPoolSpec) -> Result<Form, String> {
     if spec.size == Some(0) {
         return Err("has size 0".to_owned());
     }
-    let tags: Vec<Box<str>> = spec.tags.iter().flatten().map(|tag| tag.as_str().into()).collect();
-    if let Some(tag) = tags.iter().find(|tag| !is_label_name(tag)) {
+    let tags = Tags::new(spec.tags.iter().flatten().map(String::as_str));
+    if let Some(tag) = tags.names.iter().find(|tag| !is_label_name(tag)) {
         return Err(format!("has the tag {}, which is not a label name", quoted(tag)));
     }
     match spec.size {
-        Some(size) => Ok(Form::Sized(size, tags.into())),
+        Some(size) => Ok(Form::Sized(size, tags)),
         None if exclusive => Err("is Exclusive without size or hosts".to_owned()),
         None if tags.is_empty() => Ok(Form::Any),
-        None => Ok(Form::Tagged(tags.into())),
+        None => Ok(Form::Tagged(tags)),
     }
 }
 

@@ -8,58 +8,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 
 use super::host_pool::EXCLUSIVE_TAINTS;
+use super::tags::{TAG_KEY, TAG_PREFIX, has_tags, only_tag};
 use crate::kubernetes::{HOSTNAME, label};
-use crate::placement::intent::{NodeTerm, on_labels};
 use crate::view::node::NODES;
 use crate::view::rows::TableRow;
 use crate::view::{Kind, Name, Scope, Table};
-
-/// The node label of a pool with one tag: `streams.ibm.com/hostpool=<tag>` (Streams design, "Any
-/// host from a hostpool").
-pub(crate) const TAG_KEY: &str = "streams.ibm.com/hostpool";
-
-/// The prefix of the node labels of pools with several tags. A node must have all of them, and one
-/// key has one value, so each tag is a key of its own.
-pub(crate) const TAG_PREFIX: &str = "hostpool.streams.ibm.com/";
-
-/// Formats the only tag of a pool as nodes are indexed by it.
-pub(crate) fn only_tag(name: &str) -> Box<str> {
-    format!("{TAG_KEY}={name}").into()
-}
-
-/// Formats one of several tags of a pool as nodes are indexed by it.
-pub(crate) fn one_of_tags(name: &str) -> Box<str> {
-    format!("{TAG_PREFIX}{name}").into()
-}
-
-/// Formats the tags of a pool as nodes are indexed by them.
-pub(crate) fn tag_keys(tags: &[impl AsRef<str>]) -> Vec<Box<str>> {
-    match tags {
-        [name] => vec![only_tag(name.as_ref())],
-        names => names.iter().map(|name| one_of_tags(name.as_ref())).collect(),
-    }
-}
-
-/// Returns the term that selects the nodes with all of these tags.
-pub(crate) fn term_of_tags(tags: &[impl AsRef<str>]) -> NodeTerm {
-    let keys = tag_keys(tags);
-    let labels = keys.iter().map(|key| match key.split_once('=') {
-        Some((key, tag)) => (key, Some(tag)),
-        None => (&**key, None),
-    });
-    on_labels(&labels.collect::<Vec<_>>())
-}
-
-/// Returns whether a node with the tags `present` has all of the others.
-pub(crate) fn has_tags(present: &[Box<str>], tags: &[Box<str>]) -> bool {
-    tags.iter().all(|tag| present.contains(tag))
-}
-
-/// Returns the labels of a node with these tags as `kubectl label` takes them, for people.
-pub(crate) fn labels_of_tags(tags: &[Box<str>]) -> String {
-    let label = |key: Box<str>| if key.contains('=') { key.into() } else { format!("{key}=") };
-    tag_keys(tags).into_iter().map(label).collect::<Vec<String>>().join(" and ")
-}
 
 /// The labels of control-plane nodes. The second is used by clusters older than 1.20.
 pub(crate) const CONTROL_PLANE: [&str; 2] =
@@ -276,6 +229,7 @@ impl Table for NodeMarks {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tags::one_of_tags;
     use super::*;
 
     #[test]

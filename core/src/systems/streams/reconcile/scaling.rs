@@ -30,7 +30,7 @@ use crate::systems::streams::keys::{
     EXCLUSIVE_TAINTS, JOB, POOL_LABEL_PREFIX, SCALES_FOR, SCALING,
 };
 use crate::systems::streams::kinds::{
-    APP, APP_VALUE, Form, NAME_PREFIX, PendingPod, ScalingSet, TAG_KEY, TAG_PREFIX,
+    APP, APP_VALUE, Form, NAME_PREFIX, PendingPod, ScalingSet, TAG_KEY, TAG_PREFIX, Tags,
 };
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::reasons::PoolReason;
@@ -275,9 +275,9 @@ impl NewNode {
     }
 
     /// Requires what the policy and a pool with these tags require of members.
-    fn require_pool(&mut self, tags: &[Box<str>], policy: &Policy) {
+    fn require_pool(&mut self, tags: &Tags, policy: &Policy) {
         self.node_selector.extend(policy.host_pools.node_selector.clone());
-        match tags {
+        match tags.names.as_slice() {
             [tag] => _ = self.node_selector.insert(TAG_KEY.to_owned(), tag.to_string()),
             tags => {
                 let exists =

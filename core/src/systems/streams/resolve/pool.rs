@@ -14,9 +14,7 @@ use crate::placement::intent::Change;
 use crate::placement::reason::{Reason, quoted};
 use crate::policy;
 use crate::systems::check::words::some;
-use crate::systems::streams::kinds::{
-    Form, HostPool, JobPool, in_other_form, labels_of_tags, tag_keys, term_of_tags,
-};
+use crate::systems::streams::kinds::{Form, HostPool, JobPool, Tags};
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Key, Name};
@@ -150,20 +148,19 @@ impl Placing<'_> {
     }
 
     /// Binds the pod to the nodes that have all of these tags.
-    fn bind_to_tagged(&mut self, value: &str, pool: &str, tags: &[Box<str>]) {
+    fn bind_to_tagged(&mut self, value: &str, pool: &str, tags: &Tags) {
         let key = keys::HOST_POOL;
-        let keys = tag_keys(tags);
-        let pools = self.view.node_marks.exclusive_pools_of_tagged(&keys);
+        let pools = self.view.node_marks.exclusive_pools_of_tagged(&tags.keys);
         let owners = pools.iter().map(|hash| self.kept_off_by((*hash)?));
         // `None`: there is a node that the pod may have.
         if let Some(owners) = owners.collect::<Option<BTreeSet<_>>>() {
-            let wanted = keys.join(" and ");
+            let wanted = tags.keys.join(" and ");
             let (reason, problem) = match owners.is_empty() {
                 true => (
                     Reason::NoTaggedNode,
                     format!(
                         "no node carries the tags of HostPool {pool}: {wanted}{}",
-                        in_other_form(self.view, tags)
+                        tags.in_other_form(self.view)
                     ),
                 ),
                 false => (
@@ -175,12 +172,12 @@ impl Placing<'_> {
                 ),
             };
             if !self.may_wait(&problem) {
-                let remedy = format!("label a node with {}", labels_of_tags(tags));
+                let remedy = format!("label a node with {}", tags.labels());
                 return self.report(reason, key, problem, &remedy);
             }
         }
-        self.change(key, value, Change::NodeAffinity(vec![term_of_tags(tags)]));
-        self.record(key, value, &format!("nodes tagged {}", tags.join(" and ")));
+        self.change(key, value, Change::NodeAffinity(vec![tags.term()]));
+        self.record(key, value, &format!("nodes{tags}"));
         self.warn_about_node_name(key);
     }
 

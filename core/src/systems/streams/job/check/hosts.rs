@@ -9,7 +9,7 @@ use crate::placement::reason::{Reason, quoted};
 use crate::systems::check::words::{counted, some};
 use crate::systems::streams::api::streams_job::Enforcement;
 use crate::systems::streams::kinds::{
-    Claim, Form, JobPool, Location, Operator, Unit, has_tags, tag_keys, to_usize,
+    Claim, Form, JobPool, Location, Operator, Unit, has_tags, to_usize,
 };
 
 /// The nodes that a claim allows.
@@ -161,7 +161,7 @@ impl<'c> Check<'c> {
             Form::Literal(hosts) => {
                 these(hosts.iter().filter_map(|host| self.nodes.get(host).copied()?).collect())
             }
-            form => Some(Allowed { nodes: None, tags: tag_keys(form.tags()) }),
+            form => Some(Allowed { nodes: None, tags: form.tags().keys.clone() }),
         }
     }
 

@@ -8,9 +8,7 @@ use super::Check;
 use crate::placement::reason::Reason;
 use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
-use crate::systems::streams::kinds::{
-    Form, Host, HostPool, JobPool, StreamsJob, in_other_form, labels_of_tags, tag_keys, to_usize,
-};
+use crate::systems::streams::kinds::{Form, Host, HostPool, JobPool, StreamsJob, Tags, to_usize};
 use crate::view::Name;
 
 impl<'c> Check<'c> {
@@ -66,26 +64,25 @@ impl<'c> Check<'c> {
     }
 
     /// Checks a pool with tags: at least `wanted` nodes must have all of them.
-    fn check_tagged(&mut self, pool: usize, tags: &[Box<str>], wanted: usize) {
-        let keys = tag_keys(tags);
-        let found = self.view.nodes_with_tags(&keys);
+    fn check_tagged(&mut self, pool: usize, tags: &Tags, wanted: usize) {
+        let found = self.view.nodes_with_tags(&tags.keys);
         if found >= wanted {
             return;
         }
-        let found_by = match keys.as_slice() {
+        let found_by = match tags.keys.as_slice() {
             [] => "the cluster has".to_owned(),
-            tags => format!("{} is carried by", tags.join(" and ")),
+            keys => format!("{} is carried by", keys.join(" and ")),
         };
         let problem = format!(
             "{} needs {}, and {found_by} {found}{}",
             self.format_pool(pool),
             counted(wanted, "node"),
-            in_other_form(self.view, tags)
+            tags.in_other_form(self.view)
         );
         let reason = if wanted == 1 { Reason::NoTaggedNode } else { Reason::InsufficientNodes };
-        let more = match keys.is_empty() {
+        let more = match tags.is_empty() {
             true => "add nodes".to_owned(),
-            false => format!("label more nodes with {}", labels_of_tags(tags)),
+            false => format!("label more nodes with {}", tags.labels()),
         };
         self.report(reason, problem, &format!("{more}, or create the job with a smaller pool"));
     }

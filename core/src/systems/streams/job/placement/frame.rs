@@ -6,9 +6,7 @@ use super::MissingNode;
 use super::fixed::{Fixed, host_of, named_hosts};
 use crate::systems::streams::api::streams_job::{Enforcement, StreamsJobSpec};
 use crate::systems::streams::job::sites::{Sites, State};
-use crate::systems::streams::kinds::{
-    Closure, Form, Host, Location, closure, has_tags, tag_keys, to_usize,
-};
+use crate::systems::streams::kinds::{Closure, Form, Host, Location, closure, to_usize};
 use crate::systems::streams::owners::Owner;
 use crate::systems::streams::resolve::find_node;
 use crate::systems::streams::witness::{
@@ -251,11 +249,11 @@ impl<'f, 'v> Frame<'f, 'v> {
         let mut members: BTreeMap<u32, usize> =
             members.filter_map(|(index, node)| Some((index, *self.class_of.get(node)?))).collect();
         let tags = match &pool.form {
-            Ok(Form::Sized(_, tags)) => Some(tag_keys(tags)),
+            Ok(Form::Sized(_, tags)) => Some(tags),
             _ => None,
         };
         let eligible = self.classes_where(|state| {
-            tags.as_ref().is_some_and(|tags| has_tags(state.site.tags, tags)) && is_free(state)
+            tags.is_some_and(|tags| tags.are_among(state.site.tags)) && is_free(state)
         });
         if let Ok(Form::Literal(hosts)) = &pool.form {
             for (index, host) in (0..).zip(hosts) {
@@ -310,12 +308,8 @@ impl<'f, 'v> Frame<'f, 'v> {
                 Some(classes)
             }
             Ok(Form::Tagged(tags)) => {
-                let tags = tag_keys(tags);
-                Some(
-                    self.classes_where(|state| {
-                        has_tags(state.site.tags, &tags) && self.is_open(state)
-                    }),
-                )
+                let has_tags = |state: &State<'_>| tags.are_among(state.site.tags);
+                Some(self.classes_where(|state| has_tags(state) && self.is_open(state)))
             }
             _ => None,
         }

@@ -7,7 +7,7 @@ use crate::placement::reason::{Finding, Reason, quoted};
 use crate::systems::check::words::{counted, some};
 use crate::systems::streams::job::check::{format_claims, format_joins};
 use crate::systems::streams::job::sites::State;
-use crate::systems::streams::kinds::{Form, format_tagged, has_tags, tag_keys};
+use crate::systems::streams::kinds::Form;
 use crate::systems::streams::obstacle::{Obstacle, format_nodes};
 use crate::systems::streams::owners::{Owner, find_pool};
 use crate::systems::streams::resolve::find_node;
@@ -115,7 +115,7 @@ impl Frame<'_, '_> {
         let (of, framed) = (&self.closure.pools[pool], &self.problem.pools[number]);
         let name = quoted(&self.spec.pools[pool].name);
         let exclusive = if exclusive { " for itself" } else { "" };
-        let tagged = format_tagged(of.form.as_ref().map(Form::tags).unwrap_or_default());
+        let tagged = of.form.iter().map(|form| form.tags().to_string()).collect::<String>();
         let nodes = counted(framed.size, "node");
         if let Ok(Form::Literal(_)) = &of.form {
             let all = if framed.size == 1 { "its listed node" } else { "all of its listed nodes" };
@@ -177,9 +177,8 @@ impl Frame<'_, '_> {
         let mut obstacles: BTreeMap<Obstacle<'_>, BTreeSet<&str>> = BTreeMap::new();
         match &of.form {
             Ok(Form::Sized(_, tags)) => {
-                let tags = tag_keys(tags);
                 for group in &sites.groups {
-                    if has_tags(group.state.site.tags, &tags)
+                    if tags.are_among(group.state.site.tags)
                         && let Some(obstacle) = of_state(&group.state)
                     {
                         obstacles.entry(obstacle).or_default().extend(&group.nodes);

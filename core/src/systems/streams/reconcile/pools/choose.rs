@@ -8,7 +8,7 @@ use super::status::Readiness;
 use super::{Pool, truncate};
 use crate::systems::View;
 use crate::systems::check::words::counted;
-use crate::systems::streams::kinds::{Form, Host, has_tags, in_other_form, tag_keys, to_usize};
+use crate::systems::streams::kinds::{Form, Host, to_usize};
 use crate::systems::streams::obstacle::{self, Obstacle, join};
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
@@ -77,10 +77,9 @@ impl<'f, 'v> Choice<'f, 'v> {
         let mut eligible: Vec<usize> = Vec::new();
         let (mut awaited, mut obstacles) = (BTreeMap::new(), BTreeMap::new());
         if let Ok(Form::Sized(_, tags)) = &pool.pool.form {
-            let wanted = tag_keys(tags);
             eligible.reserve(inventory.nodes.len());
             for (index, node) in inventory.nodes.iter().enumerate() {
-                if node.is_claimed_by(pool) || !has_tags(node.site.tags, &wanted) {
+                if node.is_claimed_by(pool) || !tags.are_among(node.site.tags) {
                     continue;
                 }
                 let others = || Obstacle::of_others(node, pool, inventory);
@@ -163,7 +162,7 @@ impl<'f, 'v> Choice<'f, 'v> {
     /// Formats the number of eligible nodes and the obstacles of the others. `released` nodes are
     /// counted as eligible, too: the pool has them, and gives them up.
     fn format_counts(&self, released: usize) -> String {
-        let tags = self.pool.pool.form.as_ref().map(Form::tags).unwrap_or_default();
+        let Ok(Form::Sized(_, tags)) = &self.pool.pool.form else { return String::new() };
         let eligible = self.count + released;
         let verb = if eligible == 1 { "is" } else { "are" };
         let mut text = format!("{eligible} {verb} eligible");
@@ -171,10 +170,10 @@ impl<'f, 'v> Choice<'f, 'v> {
             text += "; ";
             text += &obstacle::format_counts(&self.obstacles);
         } else if eligible == 0 && !tags.is_empty() {
-            let keys = tag_keys(tags).into_iter().map(String::from);
+            let keys = tags.keys.iter().map(ToString::to_string);
             text += &format!("; no other node has {}", join(keys.collect()));
         }
-        text + &in_other_form(self.inventory.view, tags)
+        text + &tags.in_other_form(self.inventory.view)
     }
 
     /// Returns the number of nodes that are needed and not eligible, and the reason why members are missing.

@@ -14,7 +14,7 @@ use crate::systems::check::words::{LISTED, counted};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberState};
 use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT};
-use crate::systems::streams::kinds::{Form, Host, in_other_form, labels_of_tags, tag_keys};
+use crate::systems::streams::kinds::{Form, Host, Tags};
 use crate::systems::streams::obstacle::{self, Obstacle};
 use crate::systems::streams::owners::unmarked_hosts;
 use crate::systems::streams::reasons::PoolReason;
@@ -148,7 +148,7 @@ fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
 }
 
 /// Checks if a pool of all nodes with these tags has any.
-fn check_tagged(pool: &Pool<'_>, tags: &[Box<str>], inventory: &Inventory<'_>) -> Readiness {
+fn check_tagged(pool: &Pool<'_>, tags: &Tags, inventory: &Inventory<'_>) -> Readiness {
     let hosts = unmarked_hosts(pool.pool, inventory.view);
     let mut taken = BTreeMap::new();
     for obstacle in hosts.iter().filter_map(|node| find_exclusive(pool, node, inventory)) {
@@ -157,9 +157,9 @@ fn check_tagged(pool: &Pool<'_>, tags: &[Box<str>], inventory: &Inventory<'_>) -
     if hosts.is_empty() {
         let message = format!(
             "no node has the tags {}{}: label a node with {}",
-            tag_keys(tags).join(" and "),
-            in_other_form(inventory.view, tags),
-            labels_of_tags(tags)
+            tags.keys.join(" and "),
+            tags.in_other_form(inventory.view),
+            tags.labels()
         );
         return Readiness::new(PoolReason::NoTaggedNode, message);
     }
