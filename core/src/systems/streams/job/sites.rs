@@ -75,17 +75,8 @@ impl<'v> Site<'v> {
 
     /// Finds out why the controller may not choose it for a pool, whatever other pools and pods do with it.
     pub(crate) fn unfit(&self) -> Option<Obstacle<'static>> {
-        self.obstacles().next()
-    }
-
-    /// Finds out why not even a pool that lists it may have it.
-    pub(crate) fn barred(&self) -> Option<Obstacle<'static>> {
-        self.obstacles().next().filter(|obstacle| *obstacle <= Obstacle::NotSelected)
-    }
-
-    /// Returns the obstacles by the node itself, in their order.
-    fn obstacles(&self) -> impl Iterator<Item = Obstacle<'static>> {
         let limits = self.limits;
+        // In the order of obstacles.
         let obstacles = [
             (limits.deleted, Obstacle::Deleted),
             (limits.control_plane, Obstacle::ControlPlane),
@@ -95,7 +86,14 @@ impl<'v> Site<'v> {
             (limits.tainted, Obstacle::Tainted),
             (limits.nameless, Obstacle::Nameless),
         ];
-        obstacles.into_iter().filter_map(|(is_there, obstacle)| is_there.then_some(obstacle))
+        obstacles.into_iter().find(|(is_there, _)| *is_there).map(|(_, obstacle)| obstacle)
+    }
+
+    /// Finds out why a pool of this form may not have it, whatever other pools and pods do with it. The author
+    /// of a list has asked for the node, and what makes it unfit may pass.
+    pub(crate) fn obstacle_for(&self, form: &Result<Form, String>) -> Option<Obstacle<'static>> {
+        let is_listed = matches!(form, Ok(Form::Literal(_)));
+        self.unfit().filter(|obstacle| !is_listed || *obstacle <= Obstacle::NotSelected)
     }
 }
 

@@ -106,13 +106,17 @@ fn report_nameless_nodes(view: &View) -> Vec<Action> {
             "it has no label {HOSTNAME}, so pods that must be kept apart from others do not run here: \
              kubectl label node {name} {HOSTNAME}={name}"
         );
-        let event = Event { warning: true, reason: reason::NO_HOSTNAME, note };
         let uid = &node.details.as_deref()?.identity.uid;
         let target = Target::new(NODE, &Name::cluster_wide(name), uid);
-        let action = Action::new(target, Write::None, vec![event]);
-        Some(action.with_lasting(LASTING))
+        Some(warn(target, reason::NO_HOSTNAME, note))
     };
     nodes.into_iter().filter_map(report).collect()
+}
+
+/// Reports a state of an object.
+fn warn(target: Target, reason: &'static str, note: String) -> Action {
+    let event = Event { warning: true, reason, note };
+    Action::new(target, Write::None, vec![event]).with_lasting(LASTING)
 }
 
 /// Removes the gate of a pod.
@@ -197,9 +201,7 @@ impl Outdated {
             }
             Ok(_) => {
                 let note = format!("{why}; delete it, and create it again");
-                let event = Event { warning: true, reason: left, note };
-                let action = Action::new(target, Write::None, vec![event]);
-                plan.actions.push(action.with_lasting(LASTING));
+                plan.actions.push(warn(target, left, note));
             }
             Err(_) => {}
         }

@@ -18,7 +18,7 @@ pub(super) fn fill_exclusive(
     chosen: &[Spots],
     used: &[Option<Vec<usize>>],
     budget: &mut Budget,
-) -> Result<Option<Vec<HashMap<usize, usize>>>, Exhausted> {
+) -> Result<Option<Vec<BTreeMap<usize, usize>>>, Exhausted> {
     let problem = model.problem;
     let mut fill = Fill {
         model,
@@ -26,7 +26,7 @@ pub(super) fn fill_exclusive(
         free: problem.classes.iter().map(|class| class.count).collect(),
         only: HashMap::new(),
         spare: Vec::new(),
-        filled: vec![HashMap::new(); problem.pools.len()],
+        filled: vec![BTreeMap::new(); problem.pools.len()],
         order: Vec::new(),
     };
     // Nodes that a unit or an exclusive pool has are not free. Those of other pools are: an exclusive
@@ -82,7 +82,7 @@ struct Fill<'m> {
     only: HashMap<usize, Vec<usize>>,
     /// How many of the nodes that it could choose each shared pool can do without.
     spare: Vec<usize>,
-    filled: Vec<HashMap<usize, usize>>,
+    filled: Vec<BTreeMap<usize, usize>>,
     /// The exclusive pools that lack members, and how many.
     order: Vec<(usize, usize)>,
 }
@@ -211,20 +211,17 @@ fn choose_members(
         let there = pool.members.iter().map(|(index, class)| (*index, Place::only(*class)));
         let mut of_pool: BTreeMap<u32, Place> = there.collect();
         for unit in &model.core {
+            let place = places[*unit].filter(|_| problem.units[*unit].at.is_none());
             let claims = model.locations[*unit].members.iter();
-            for (_, index) in claims.filter(|(of, _)| *of == number) {
-                if let (Some(index), Some(place), None) =
-                    (index, places[*unit], problem.units[*unit].at)
-                {
-                    of_pool.entry(*index).or_insert(place);
-                }
+            let indices = claims.filter(|(of, _)| *of == number).filter_map(|(_, index)| *index);
+            for (index, place) in indices.zip(place) {
+                of_pool.entry(index).or_insert(place);
             }
         }
         let known: HashSet<Place> = of_pool.values().copied().collect();
+        // In the order of the spots, which is that of the places.
         let rest = found.chosen[number].ones().map(|spot| model.spots[spot]);
-        let mut rest: Vec<Place> = rest.filter(|place| !known.contains(place)).collect();
-        rest.sort_unstable();
-        fill_slots(&mut of_pool, pool.size, rest);
+        fill_slots(&mut of_pool, pool.size, rest.filter(|place| !known.contains(place)));
         members.push(of_pool);
     }
     let mut used: HashSet<Place> = places.iter().flatten().copied().collect();
@@ -233,9 +230,7 @@ fn choose_members(
     let mut taken: HashSet<Place> = HashSet::new();
     for (number, pool) in problem.pools.iter().enumerate().filter(|(_, pool)| pool.exclusive) {
         let mut further: Vec<Place> = Vec::new();
-        let mut classes: Vec<(&usize, &usize)> = found.filled[number].iter().collect();
-        classes.sort_unstable();
-        for (class, count) in classes {
+        for (class, count) in &found.filled[number] {
             // The unit on a class of one node belongs to the pool.
             let is_one = problem.classes[*class].count == 1;
             let free = problem.places(*class).filter(|place| is_one || !used.contains(place));

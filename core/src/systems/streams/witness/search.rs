@@ -2,7 +2,7 @@
 
 mod propagate;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use super::model::{Model, Spots};
 use super::{Budget, Classes, Exhausted, Pool, complete};
@@ -18,7 +18,7 @@ pub(super) struct Found {
     /// The spots of each pool's members, those that were chosen before included.
     pub(super) chosen: Vec<Spots>,
     /// How many further members of each exclusive pool are of each class.
-    pub(super) filled: Vec<HashMap<usize, usize>>,
+    pub(super) filled: Vec<BTreeMap<usize, usize>>,
 }
 
 /// Finds spots for all core units. `None`: there are none.

@@ -123,13 +123,8 @@ impl<'f> Fixed<'f> {
         owner: &dyn Fn(&str) -> Owner<'o>,
     ) -> Option<Obstacle<'o>> {
         let pool = &self.job.closure.pools[number];
-        // The author of a list has asked for the node, and what makes it unfit may pass.
-        let of_site = match &pool.form {
-            Ok(Form::Literal(_)) => state.site.barred(),
-            _ => state.site.unfit(),
-        };
-        if of_site.is_some() {
-            return of_site;
+        if let Some(obstacle) = state.site.obstacle_for(&pool.form) {
+            return Some(obstacle);
         }
         let hash = self.pools.get(&number).and_then(|pool| pool.hash.as_deref());
         let is_other = |of: &&str| Some(*of) != hash && !self.leaving.contains(of);

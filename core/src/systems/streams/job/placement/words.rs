@@ -21,11 +21,9 @@ impl Frame<'_, '_> {
     /// Explains why the job cannot be placed: by an irreducible set of its constraints, unless the budget ends.
     pub(super) fn explain(&self, with_more_nodes: bool, budget: &mut Budget) -> Finding {
         let found = find_contradiction(&self.problem, budget);
-        let mut required = BTreeSet::new();
-        let mut exclusive = BTreeSet::new();
-        let mut placed = Vec::new();
+        let (mut required, mut exclusive) = (BTreeSet::new(), BTreeSet::new());
+        let (mut placed, mut alone) = (Vec::new(), Vec::new());
         let mut apart: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        let mut alone = Vec::new();
         for constraint in &found.constraints {
             match *constraint {
                 Constraint::Required { pool } => _ = required.insert(pool),
@@ -56,31 +54,26 @@ impl Frame<'_, '_> {
         let joined = placed.iter().filter_map(|unit| self.format_joined(*unit));
         parts.extend(joined.take(MOST_JOINED));
         // Units of which only their being somewhere matters.
-        let plain: Vec<String> = placed
-            .iter()
-            .filter(|unit| self.claims[**unit].is_empty())
-            .filter(|unit| !alone.contains(unit) && !apart.values().any(|of| of.contains(unit)))
-            .map(|unit| self.format_unit(*unit))
-            .collect();
+        let is_plain = |unit: &&usize| {
+            let is_apart = alone.contains(unit) || apart.values().any(|of| of.contains(unit));
+            self.claims[**unit].is_empty() && !is_apart
+        };
+        let plain = placed.iter().filter(is_plain).map(|unit| self.format_unit(*unit));
+        let plain: Vec<String> = plain.collect();
         if !plain.is_empty() {
             let verb = if plain.len() == 1 { "needs" } else { "need" };
             parts.push(format!("{} {verb} a node", some(&plain)));
         }
         let open = self.problem.open.ones().map(|class| self.problem.classes[class].count);
         let open = format!("{} can take pods", counted(open.sum(), "node"));
-        let named: BTreeSet<&str> = required
-            .iter()
-            .flat_map(|pool| self.find_ineligible(*pool))
-            .flat_map(|of| of.1)
-            .collect();
+        let ineligible = required.iter().flat_map(|pool| self.find_ineligible(*pool));
+        let named: BTreeSet<&str> = ineligible.flat_map(|(_, nodes)| nodes).collect();
         let mut closed = if with_more_nodes { self.find_closed() } else { BTreeMap::new() };
         let cordoned = closed.get(&Obstacle::Cordoned).and_then(|nodes| nodes.first().copied());
         closed.values_mut().for_each(|nodes| nodes.retain(|node| !named.contains(node)));
         closed.retain(|_, nodes| !nodes.is_empty());
-        let open = match closed.is_empty() {
-            true => open,
-            false => format!("{open}; {}", format_nodes(&closed)),
-        };
+        let closed = format_nodes(&closed);
+        let open = if closed.is_empty() { open } else { format!("{open}; {closed}") };
         if parts.is_empty() {
             parts.push("no element of it finds a node".to_owned());
         }
@@ -94,17 +87,15 @@ impl Frame<'_, '_> {
             _ => format!("{certainty} ({open}): {what}"),
         };
         let more = "add nodes, free some, or create the job with other constraints";
-        let (reason, remedy) = match (with_more_nodes, cordoned) {
-            (true, Some(node)) => (
-                Reason::InsufficientNodes,
-                format!("open nodes (`kubectl uncordon {node}`), {more}"),
-            ),
-            (true, None) => (Reason::InsufficientNodes, more.to_owned()),
-            (false, _) => (
-                Reason::Contradiction,
-                "create the job with other constraints: more nodes would not help".to_owned(),
-            ),
+        let remedy = match (with_more_nodes, cordoned) {
+            (true, Some(node)) => format!("open nodes (`kubectl uncordon {node}`), {more}"),
+            (true, None) => more.to_owned(),
+            (false, _) => {
+                "create the job with other constraints: more nodes would not help".to_owned()
+            }
         };
+        let reason =
+            if with_more_nodes { Reason::InsufficientNodes } else { Reason::Contradiction };
         Finding::new(reason, format!("StreamsJob {}", self.fixed.name.name), problem, remedy)
     }
 

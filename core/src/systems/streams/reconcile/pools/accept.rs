@@ -24,6 +24,12 @@ pub(super) enum Verdict {
     Undecided,
 }
 
+impl Verdict {
+    fn refuse(reason: PoolReason, message: String) -> Self {
+        Self::Refused(Readiness::new(reason, message))
+    }
+}
+
 /// Decides about all pools, which must be in the order of their creation.
 /// `lingering`: how many nodes of each namespace are still tainted for a pool that has lost them.
 pub(super) fn judge(
@@ -60,22 +66,20 @@ pub(super) fn judge(
                 *total = sum;
                 continue;
             }
+            let grows = held > 0 && !holding;
+            let by_others = lingering.get(namespace).filter(|_| !holding).map(|nodes| format!(
+                ", {nodes} of them by pods of earlier pools: delete these pods, or wait until they end"
+            ));
             let message = format!(
                 "asks for {asked}{} exclusive {}; namespace {namespace} may have {limit}, and {total} {} taken{}",
-                if held > 0 && !holding { " more" } else { "" },
+                if grows { " more" } else { "" },
                 if asked == 1 { "node" } else { "nodes" },
                 if *total == 1 { "is" } else { "are" },
-                match lingering.get(namespace).filter(|_| !holding) {
-                    None => String::new(),
-                    Some(nodes) => format!(
-                        ", {nodes} of them by pods of earlier pools: delete these pods, or wait until they end"
-                    ),
-                },
+                by_others.unwrap_or_default(),
             );
-            pool.verdict = if held > 0 && !holding {
-                Verdict::Accepted { limit: Some(message) }
-            } else {
-                Verdict::Refused(Readiness::new(PoolReason::TooManyExclusiveNodes, message))
+            pool.verdict = match grows {
+                true => Verdict::Accepted { limit: Some(message) },
+                false => Verdict::refuse(PoolReason::TooManyExclusiveNodes, message),
             };
         }
     }
@@ -95,13 +99,12 @@ fn refuse_too_many(pools: &mut [Pool<'_>], limit: u32) {
             "namespace {namespace} may have {limit} host {}, and has older ones; delete one that is not needed, or ask the cluster's administrator (hostPools.maxPoolsPerNamespace)",
             if limit == 1 { "pool" } else { "pools" },
         );
-        pool.verdict = Verdict::Refused(Readiness::new(PoolReason::TooManyPools, message));
+        pool.verdict = Verdict::refuse(PoolReason::TooManyPools, message);
     }
 }
 
 /// Decides about a pool by itself, without the limit of its namespace.
 fn judge_alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
-    let refused = |reason, message| Verdict::Refused(Readiness::new(reason, message));
     if !pool.pool.readable {
         return Verdict::Undecided;
     }
@@ -111,10 +114,13 @@ fn judge_alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
         return Verdict::Undecided;
     }
     if let Err(problem) = &pool.pool.form {
-        return refused(PoolReason::InvalidPool, format!("the pool {problem}; create a new one"));
+        return Verdict::refuse(
+            PoolReason::InvalidPool,
+            format!("the pool {problem}; create a new one"),
+        );
     }
     if !policy.streams.enabled {
-        return refused(PoolReason::NotAllowed, "the policy turns Streams off".to_owned());
+        return Verdict::refuse(PoolReason::NotAllowed, "the policy turns Streams off".to_owned());
     }
     let namespace = &*pool.name.namespace;
     let is_selective = policy.host_pools.enabled && !policy.host_pools.namespaces.is_empty();
@@ -124,6 +130,6 @@ fn judge_alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
     }
     match find_refusal(namespace, view, policy) {
         None => Verdict::Accepted { limit: None },
-        Some(problem) => refused(PoolReason::NotAllowed, problem),
+        Some(problem) => Verdict::refuse(PoolReason::NotAllowed, problem),
     }
 }

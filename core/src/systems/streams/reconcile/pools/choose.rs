@@ -84,7 +84,7 @@ impl<'f, 'v> Choice<'f, 'v> {
                 }
                 let others = || Obstacle::of_others(node, pool, inventory);
                 let full = || inventory.is_full(node).then_some(Obstacle::Full);
-                match node.site.unfit().or_else(others).or_else(full) {
+                match node.site.obstacle_for(&pool.pool.form).or_else(others).or_else(full) {
                     Some(obstacle) => *obstacles.entry(obstacle).or_default() += 1,
                     None => eligible.push(index),
                 }
@@ -142,9 +142,10 @@ impl<'f, 'v> Choice<'f, 'v> {
         // The View has a node without details, which does not occur in the controller.
         let found = inventory.index_of(node).ok_or(None)?;
         let state = &inventory.nodes[found];
-        // What makes the node unfit does not count: it may pass, and the author asked for the node.
         let others = || Obstacle::of_others(state, self.pool, inventory);
-        let Some(obstacle) = state.site.barred().or_else(others) else { return Ok(found) };
+        let Some(obstacle) = state.site.obstacle_for(&self.pool.pool.form).or_else(others) else {
+            return Ok(found);
+        };
         let problem = format!("hosts[{index}], node {node}, {}", obstacle.describe());
         Err(Some((PoolReason::InsufficientNodes, problem)))
     }
