@@ -39,6 +39,14 @@ fn pending_pods(view: &View) -> impl Iterator<Item = (&Name, &PodDetails, &Pendi
     pods.filter_map(|(name, pod)| Some((name, pod, pod.pending.as_deref()?)))
 }
 
+/// A colocation group: the namespace, and the key and the value of its label.
+type Group<'v> = (&'v str, &'v str, &'v str);
+
+/// Returns the colocation groups of a pod.
+fn groups<'v>(name: &'v Name, pod: &'v PodDetails) -> impl Iterator<Item = Group<'v>> {
+    pod.groups.iter().map(|(key, value)| (&*name.namespace, &**key, &**value))
+}
+
 /// Builds the owner references of an object that belongs to this one. Without `blockOwnerDeletion`, which
 /// would require more permissions.
 fn controlled_by(owner: Resource, name: &Name, identity: &Identity) -> Value {

@@ -50,12 +50,7 @@ pub(crate) fn plan(
     let mut plan = Plan::default();
     // Under a policy that turns Streams off no job is judged: Kubernetes deletes the pools of a deleted
     // job, and the controller creates nothing else for jobs.
-    let mut jobs: Vec<(&Name, &StreamsJob, &Placement<'_>)> = view
-        .streams_jobs()
-        .filter_map(|(name, job)| Some((name, job, placements.get(name)?)))
-        .collect();
-    jobs.sort_unstable_by_key(|(name, ..)| *name);
-    for (name, job, placement) in jobs {
+    for (name, (job, placement)) in placements.jobs(view) {
         // If the spec cannot be decoded, a status next to it could not be decoded either.
         let Ok(spec) = &job.spec else { continue };
         let mut reconciler = JobReconciler {

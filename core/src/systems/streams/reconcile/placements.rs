@@ -102,6 +102,15 @@ impl<'v> Placements<'v> {
         self.jobs.get(name)
     }
 
+    /// Returns the jobs that are served, in the order of their names, each with its placement.
+    pub(super) fn jobs<'j>(
+        &self,
+        view: &'j View,
+    ) -> BTreeMap<&'j Name, (&'j StreamsJob, &Placement<'v>)> {
+        let jobs = view.streams_jobs();
+        jobs.filter_map(|(name, job)| Some((name, (job, self.get(name)?)))).collect()
+    }
+
     /// The part of a pool; `None`: the pool chooses its members by itself.
     pub(super) fn share(&self, hash: &str) -> Option<&Share<'v>> {
         self.shares.get(hash)

@@ -207,9 +207,7 @@ fn find_lingering_nodes<'v>(
         let taints = node.marks.taints.iter().map(|(_, taint)| &*taint.value);
         let namespaces: BTreeSet<&str> = taints
             .filter(|hash| !held.contains(&(*hash, node.name)))
-            .flat_map(|hash| {
-                node.namespaces_of(hash, inventory.namespace(hash)).collect::<Vec<_>>()
-            })
+            .flat_map(|hash| inventory.namespaces_on(node, hash))
             .collect();
         for namespace in namespaces {
             *lingering.entry(namespace).or_default() += 1;
@@ -349,11 +347,11 @@ fn find_owned_marks<'v>(
 }
 
 /// Plans the patch of a node: adds missing marks, or removes stale ones if none can be added.
-fn plan_node(
-    node: &NodeState<'_>,
+fn plan_node<'v>(
+    node: &NodeState<'v>,
     wanted: Option<&Wanted<'_>>,
     owned: &OwnedMarks<'_>,
-    inventory: &Inventory<'_>,
+    inventory: &Inventory<'v>,
     now: Timestamp,
 ) -> Option<Action> {
     // A stale taint may have to be removed before another can be added.
@@ -374,10 +372,10 @@ fn plan_node(
 /// The patch that removes the stale marks of a node; `None` if there are none. A stale taint stays
 /// while the node runs a pod that tolerates it by key and value, so that no other pods join that
 /// pod.
-fn remove_stale_marks(
-    node: &NodeState<'_>,
+fn remove_stale_marks<'v>(
+    node: &NodeState<'v>,
     owned: &OwnedMarks<'_>,
-    inventory: &Inventory<'_>,
+    inventory: &Inventory<'v>,
 ) -> Option<Vec<PatchOperation>> {
     if node.marks.is_empty() {
         return None;
@@ -387,7 +385,7 @@ fn remove_stale_marks(
     let labels: Vec<_> =
         node.marks.labels.iter().copied().filter(|(hash, _)| stale(hash)).collect();
     let taints = node.marks.taints.iter().copied();
-    let is_used = |hash: &str| node.namespaces_of(hash, inventory.namespace(hash)).next().is_some();
+    let is_used = |hash: &str| inventory.namespaces_on(node, hash).next().is_some();
     let taints: Vec<_> =
         taints.filter(|(_, taint)| stale(&taint.value) && !is_used(&taint.value)).collect();
     let is_clean = labels.is_empty() && taints.is_empty();

@@ -156,11 +156,9 @@ fn waiting_jobs<'v>(
     policy: &Policy,
     placements: &Placements<'_>,
 ) -> Vec<Waiting<'v>> {
-    let jobs =
-        view.streams_jobs().filter_map(|(name, job)| Some((name, job, placements.get(name)?)));
     let mut waiting = Vec::new();
     let pods = LazyCell::new(|| pods_of_elements(view));
-    for (name, job, placement) in jobs {
+    for (name, (job, placement)) in placements.jobs(view) {
         let ready = condition::find(&job.status.conditions, condition::READY);
         let is_ready = ready.is_some_and(|ready| ready.status == condition::Status::True);
         if placement.missing.is_empty() && (is_ready || placement.plan.is_none()) {

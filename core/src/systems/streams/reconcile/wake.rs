@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::{Group, groups};
 use crate::systems::View;
 use crate::systems::plan::Plan;
 use crate::systems::streams::kinds::PodDetails;
@@ -13,9 +14,6 @@ use crate::view::Name;
 
 /// How long the pods of a group must be unschedulable before the first wake-up.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(3);
-
-/// A colocation group: the namespace, and the key and the value of its label.
-type Group<'v> = (&'v str, &'v str, &'v str);
 
 /// The unschedulable pods of a group.
 type Unschedulable<'v> = BTreeMap<&'v Name, &'v PodDetails>;
@@ -50,11 +48,6 @@ pub(super) fn plan(view: &View, now: Timestamp) -> Plan {
         }
     }
     plan
-}
-
-/// The colocation groups of a pod.
-fn groups<'v>(name: &'v Name, pod: &'v PodDetails) -> impl Iterator<Item = Group<'v>> {
-    pod.groups.iter().map(|(key, value)| (&*name.namespace, &**key, &**value))
 }
 
 /// When to wake a group: some time after its pods became unschedulable, and after the last wake-up.

@@ -67,19 +67,6 @@ impl<'v> NodeState<'v> {
     pub(super) fn has_foreign_pod(&self, pool: &Pool<'_>) -> bool {
         self.pods.iter().any(|(name, pod)| pod.streams && !pool.has_pod(name, pod))
     }
-
-    /// The namespaces of the pods here that tolerate the pool's taint by key and value: `owner`, if
-    /// it is known, and no other. Of a pool that was deleted it is not known.
-    pub(super) fn namespaces_of<'n>(
-        &'n self,
-        hash: &'n str,
-        owner: Option<&'n str>,
-    ) -> impl Iterator<Item = &'v str> + 'n {
-        let of_pool = move |(name, pod): &&(&'v Name, &'v PodDetails)| {
-            pod.tolerates(hash) && owner.is_none_or(|owner| *name.namespace == *owner)
-        };
-        self.pods.iter().filter(of_pool).map(|(name, _)| &*name.namespace)
-    }
 }
 
 /// A bound pod: the name of its node, and its own name.
@@ -168,9 +155,18 @@ impl<'v> Inventory<'v> {
         self.pools.get(hash).copied()
     }
 
-    /// The namespace of the pool with this hash, if there is such a pool.
-    pub(super) fn namespace(&self, hash: &str) -> Option<&'v str> {
-        self.pool(hash).map(|(name, _)| &*name.namespace)
+    /// The namespaces of the pods on a node that tolerate a pool's taint by key and value: that of the pool,
+    /// and no other. Of a pool that was deleted it is not known.
+    pub(super) fn namespaces_on<'n>(
+        &self,
+        node: &'n NodeState<'v>,
+        hash: &'n str,
+    ) -> impl Iterator<Item = &'v str> + use<'n, 'v> {
+        let owner = self.pool(hash).map(|(name, _)| &*name.namespace);
+        let of_pool = move |(name, pod): &&(&'v Name, &'v PodDetails)| {
+            pod.tolerates(hash) && owner.is_none_or(|owner| *name.namespace == *owner)
+        };
+        node.pods.iter().filter(of_pool).map(|(name, _)| &*name.namespace)
     }
 
     /// The pool with this hash, for the users of `other`.

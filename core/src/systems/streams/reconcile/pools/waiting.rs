@@ -14,14 +14,14 @@ use super::inventory::Inventory;
 use crate::kubernetes::HOSTNAME;
 use crate::systems::streams::kinds::{PendingPod, PodDetails, streams_pod::Named};
 use crate::systems::streams::policy::Compat;
-use crate::systems::streams::reconcile::pending_pods;
+use crate::systems::streams::reconcile::{Group, groups, pending_pods};
 use crate::view::Name;
 
 /// The most nodes of a colocation group that count. A group is on one node, or on few while it moves.
 const MAX_NODES: usize = 4;
 
-/// The pods of a namespace with one colocation label (key and value); only those of a job, if it is given.
-type Group<'v> = (&'v str, &'v str, &'v str, Option<&'v str>);
+/// The pods of a colocation group; only those of a job, if it is given.
+type Mates<'v> = (Group<'v>, Option<&'v str>);
 
 /// A waiting pod that must run on one of a few nodes.
 #[derive(Debug)]
@@ -55,22 +55,23 @@ impl<'v> Waiting<'v> {
             (name, pod, pending.is_near, named)
         };
         let pending: Vec<_> = pending_pods(inventory.view).map(name_nodes).collect();
-        let mut named: HashMap<Group<'v>, BTreeSet<usize>> = HashMap::new();
+        let mut named: HashMap<Mates<'v>, BTreeSet<usize>> = HashMap::new();
         for (name, pod, _, nodes) in &pending {
             let Some(nodes) = nodes else { continue };
             // Once for those who ask for the pods of the job, and once for those who ask for all.
             for job in BTreeSet::from([None, pod.job.as_deref()]) {
-                groups(name, pod, job).for_each(|of| named.entry(of).or_default().extend(nodes));
+                groups(name, pod).for_each(|of| named.entry((of, job)).or_default().extend(nodes));
             }
         }
         // Under `compat: upstream` the groups of a token reach across jobs.
         let is_of_job = inventory.policy.streams.compat == Compat::None;
-        let mut known: HashMap<Group<'v>, Vec<usize>> = HashMap::new();
+        let mut known: HashMap<Mates<'v>, Vec<usize>> = HashMap::new();
         let mut waiting = Self { pods: Vec::new(), by_pool: HashMap::new() };
         for (name, pod, is_near, own) in pending {
             let job = pod.job.as_deref().filter(|_| is_of_job);
             // The pods of a group have the same node, by whichever label they are found.
-            let of_groups = groups(name, pod, job).filter(|_| own.is_none() && is_near).map(|of| {
+            let of_groups = groups(name, pod).filter(|_| own.is_none() && is_near).map(|of| {
+                let of = (of, job);
                 known.entry(of).or_insert_with(|| find_nodes(of, &named, inventory)).clone()
             });
             let of_groups = of_groups.max_by_key(Vec::len);
@@ -150,27 +151,18 @@ fn distribute(
     members
 }
 
-/// The colocation groups of a pod; only their pods of a job, if it is given.
-fn groups<'v>(
-    name: &'v Name,
-    pod: &'v PodDetails,
-    job: Option<&'v str>,
-) -> impl Iterator<Item = Group<'v>> {
-    pod.groups.iter().map(move |(key, value)| (&*name.namespace, &**key, &**value, job))
-}
-
 /// The nodes of a group: those that its pods run on, or else those that waiting pods of it name. Where a
 /// group runs, it stays.
 fn find_nodes(
-    group: Group<'_>,
-    named: &HashMap<Group<'_>, BTreeSet<usize>>,
+    mates: Mates<'_>,
+    named: &HashMap<Mates<'_>, BTreeSet<usize>>,
     inventory: &Inventory<'_>,
 ) -> Vec<usize> {
-    let (namespace, key, value, job) = group;
+    let ((namespace, key, value), job) = mates;
     let running = inventory.view.streams_pods.nodes_of_group(namespace, (key, value), job);
     let running: BTreeSet<usize> =
         running.into_iter().filter_map(|node| inventory.index_of(node)).collect();
-    let named = named.get(&group).filter(|_| running.is_empty());
+    let named = named.get(&mates).filter(|_| running.is_empty());
     running.iter().chain(named.into_iter().flatten()).take(MAX_NODES).copied().collect()
 }
 
