@@ -200,7 +200,7 @@ impl<'p> Placing<'p> {
         if let Some((_, host)) = &request.host {
             let hosts = claims().filter(|location| matches!(location, Location::Host(_)));
             let is_same = claims().any(|location| *location == Location::Host(host.clone()));
-            self.compare(member, keys::HOST, is_same, hosts.map(format).collect());
+            self.compare(member, keys::HOST, is_same, &hosts.map(format).collect::<Vec<_>>());
         }
         if let Some((_, reference)) = &request.pool {
             let pools = claims().filter(|location| matches!(location, Location::Pool { .. }));
@@ -211,7 +211,7 @@ impl<'p> Placing<'p> {
                     && (own.name == reference.name || *made.host_pool == *reference.name)
             };
             let is_same = claims().any(is_same);
-            self.compare(member, keys::HOST_POOL, is_same, pools.map(format).collect());
+            self.compare(member, keys::HOST_POOL, is_same, &pools.map(format).collect::<Vec<_>>());
         }
         let colocation = operators().flat_map(|operator| &operator.host_colocation).cloned();
         let exlocation = operators().flat_map(|operator| &operator.host_exlocation).cloned();
@@ -221,26 +221,26 @@ impl<'p> Placing<'p> {
         ] {
             let is_same = written.len() == own.len()
                 && written.iter().all(|token| own.contains(token.as_str()));
-            self.compare(member, key, is_same || written.is_empty(), Vec::from_iter(own));
+            self.compare(member, key, is_same || written.is_empty(), &Vec::from_iter(own));
         }
         if let Some(value) = &request.isolation {
             let isolated = operators().filter(|operator| operator.host_isolation);
             let isolated: Vec<String> = isolated.map(|operator| operator.name.clone()).collect();
-            self.compare(member, keys::HOST_ISOLATION, isolated.contains(value), isolated);
+            self.compare(member, keys::HOST_ISOLATION, isolated.contains(value), &isolated);
         }
         let own = match member.spec.enforcement {
             Enforcement::Required => "required",
             Enforcement::Preferred => "preferred",
         };
         let is_same = request.enforcement == member.enforcement();
-        self.compare(member, keys::HOST_ENFORCEMENT, is_same, vec![own.to_owned()]);
+        self.compare(member, keys::HOST_ENFORCEMENT, is_same, &[own.to_owned()]);
     }
 
     /// Reports the annotation with this key, if the pod has it, unless it is the same as what the job has,
     /// which is `own`.
-    fn compare(&mut self, member: &Member<'_>, key: &str, is_same: bool, own: Vec<String>) {
+    fn compare(&mut self, member: &Member<'_>, key: &str, is_same: bool, own: &[String]) {
         let Some(value) = self.pod.annotation(key).filter(|_| !is_same) else { return };
-        let own = match own.as_slice() {
+        let own = match own {
             [] => "nothing".to_owned(),
             own => own.iter().map(|own| quoted(own)).collect::<Vec<_>>().join(", "),
         };

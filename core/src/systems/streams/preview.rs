@@ -3,14 +3,13 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::condition::{READY, Status, find};
 use crate::systems::View;
 use crate::systems::policy::Policy;
 use crate::systems::preview::{
     ASSUMED_UID, Decide, Decided, Given, Preview, PreviewedKind, Verdict,
 };
 use crate::systems::streams::api::streams_job::{self as api, ReservedNode};
-use crate::systems::streams::kinds::{HostPool, JobPool, StreamsJob};
+use crate::systems::streams::kinds::{JobPool, StreamsJob};
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
 use crate::view::Name;
 
@@ -130,7 +129,7 @@ impl Served {
         Some(Self {
             name,
             members: members.collect(),
-            problem: find_problem(pool),
+            problem: pool.unready(),
             assumed: hash.map(|hash| (hash.to_owned(), object)),
         })
     }
@@ -146,12 +145,6 @@ impl Served {
         };
         members + &problem.unwrap_or_default()
     }
-}
-
-/// Returns the reason why a pool is not ready.
-fn find_problem(pool: &HostPool) -> Option<String> {
-    let ready = find(&pool.status.conditions, READY)?;
-    (ready.status != Status::True).then(|| format!("{} ({})", ready.message, ready.reason))
 }
 
 /// The names of the processing elements that share a host.

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::conditions::{job_remedy, report_conditions};
 use super::{check_pool, diagnose_scaling, pool};
-use crate::api::condition::{READY, Status, find};
+use crate::api::condition::Status;
 use crate::kubernetes::label;
 use crate::placement::reason::Reason;
 use crate::systems::check::words::counted;
@@ -100,10 +100,7 @@ fn lacks_nodes(job: &StreamsJob) -> bool {
 fn find_waiting_pool(context: &Context<'_>, key: &Name, job: &StreamsJob) -> Option<String> {
     let is_waiting = |name: &Name| {
         let pool = context.cluster.view.host_pool(name);
-        pool.is_some_and(|pool| {
-            let ready = find(&pool.status.conditions, READY);
-            ready.is_none_or(|ready| ready.status != Status::True)
-        })
+        pool.is_some_and(|pool| pool.ready().is_none() || pool.unready().is_some())
     };
     let pools = job.closure.pools.iter();
     let mut names = pools.map(|pool| Name::new(&key.namespace, &pool.host_pool));

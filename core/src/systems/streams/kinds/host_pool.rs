@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::tags::{NO_TAGS, Tags};
 use crate::api as group;
+use crate::api::condition::{Condition, READY, Status, find};
 use crate::names::{is_label_name, short_digest};
 use crate::placement::reason::quoted;
 use crate::systems::check::words::counted;
@@ -92,6 +93,17 @@ impl HostPool {
     /// The number of its hosts; 0 if it is unlimited or the form is invalid.
     pub(crate) fn size(&self) -> u32 {
         self.form.as_ref().ok().and_then(Form::size).unwrap_or_default()
+    }
+
+    /// The condition Ready, if the controller has set it.
+    pub(crate) fn ready(&self) -> Option<&Condition> {
+        find(&self.status.conditions, READY)
+    }
+
+    /// The reason why it is not ready, as its condition says.
+    pub(crate) fn unready(&self) -> Option<String> {
+        let ready = self.ready().filter(|ready| ready.status != Status::True)?;
+        Some(format!("{} ({})", ready.message, ready.reason))
     }
 
     /// Returns true if both are pools of one StreamsJob.

@@ -66,9 +66,8 @@ impl Tags {
 
     /// Returns the labels of a node with them as `kubectl label` takes them, for people.
     pub(crate) fn labels(&self) -> String {
-        let label =
-            |key: &Box<str>| if key.contains('=') { key.to_string() } else { format!("{key}=") };
-        self.keys.iter().map(label).collect::<Vec<String>>().join(" and ")
+        let label = |key: &str| if key.contains('=') { key.to_owned() } else { format!("{key}=") };
+        self.keys.iter().map(|key| label(key)).collect::<Vec<String>>().join(" and ")
     }
 
     /// Says in brackets which tags nodes have in the form that does not count for this pool: one
@@ -79,7 +78,7 @@ impl Tags {
             1 => (only_tag, one_of_tags, "several tags"),
             _ => (one_of_tags, only_tag, "one tag"),
         };
-        let find = |name: &Box<str>| {
+        let find = |name: &str| {
             let (own, other) = ([own_form(name)], [other_form(name)]);
             let is_other = |node: &&str| {
                 let tags = view.node_tags(node);
@@ -91,7 +90,7 @@ impl Tags {
             found.sort_unstable();
             (!found.is_empty()).then(|| format!("{} on {}", other[0], nodes(&found)))
         };
-        match &*self.names.iter().filter_map(find).collect::<Vec<String>>() {
+        match &*self.names.iter().filter_map(|name| find(name)).collect::<Vec<String>>() {
             [] => String::new(),
             found => format!(" ({} counts only for a pool with {counts})", some(found)),
         }

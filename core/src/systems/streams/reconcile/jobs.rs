@@ -312,18 +312,10 @@ fn format_finding(Finding { problem, remedy, .. }: &Finding) -> String {
 
 /// Finds out why a pool is not ready; `None` if it is ready.
 fn find_problem(pool: &HostPool) -> Option<String> {
-    match condition::find(&pool.status.conditions, READY) {
-        Some(ready)
-            if ready.status == Status::True
-                && ready.observed_generation == Some(pool.identity.generation) =>
-        {
-            None
-        }
-        Some(ready) if ready.status != Status::True => {
-            Some(format!("{} ({})", ready.message, ready.reason))
-        }
-        _ => Some("the controller has not processed it yet".to_owned()),
-    }
+    let generation = pool.ready().and_then(|ready| ready.observed_generation);
+    let is_current = generation == Some(pool.identity.generation);
+    let not_yet = || (!is_current).then(|| "the controller has not processed it yet".to_owned());
+    pool.unready().or_else(not_yet)
 }
 
 /// The names of the elements in an order of creation in which no pod takes the node that a later

@@ -216,9 +216,11 @@ fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Ve
         let (resource, identity) = (HOST_POOL, &pool.identity);
         if *missing == 0 {
             // As the status says, it has waited for nodes until now, or is reserving them.
-            let ready = condition::find(&pool.status.conditions, condition::READY);
             let reasons = [PoolReason::InsufficientNodes, PoolReason::Reserving];
-            if ready.is_some_and(|ready| reasons.iter().any(|of| of.as_str() == ready.reason)) {
+            if pool
+                .ready()
+                .is_some_and(|ready| reasons.iter().any(|of| of.as_str() == ready.reason))
+            {
                 waiting.push(Waiting { resource, name, identity, missing: None });
             }
             continue;
