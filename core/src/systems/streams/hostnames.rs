@@ -4,6 +4,7 @@
 //! only that label would make it buy nodes that are no members. It leaves the hostname out.
 
 use crate::systems::View;
+use crate::systems::streams::api::host_pool::{Member, MemberState};
 use crate::systems::streams::kinds::{HostPool, to_usize};
 
 /// The most members that pods name by their hostnames. Pods of larger pools require only the label.
@@ -16,14 +17,21 @@ pub(super) fn of_members<'v>(
     index: Option<u32>,
     view: &'v View,
 ) -> Option<Vec<(&'v str, &'v str)>> {
+    let members: Vec<&Member> = pool
+        .status
+        .members
+        .iter()
+        .filter(|member| index.is_none_or(|index| member.index == index))
+        .collect();
     let size = if index.is_some() { 1 } else { to_usize(pool.size()) };
-    if size == 0 || size > MOST {
+    if size == 0 || size > MOST || members.len() != size {
         return None;
     }
-    let wanted = pool.status.nodes().filter(|(own, _)| index.is_none_or(|index| index == *own));
-    let named: Option<Vec<_>> =
-        wanted.map(|(_, node)| Some((node, view.hostname(node)?))).collect();
-    named.filter(|members| members.len() == size)
+    let named = |member: &&'v Member| {
+        let node = member.node.as_deref().filter(|_| member.state != MemberState::Vacant)?;
+        Some((node, view.hostname(node)?))
+    };
+    members.iter().map(named).collect()
 }
 
 #[cfg(test)]

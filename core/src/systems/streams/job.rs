@@ -200,18 +200,28 @@ impl<'p> Placing<'p> {
         if let Some((_, host)) = &request.host {
             let hosts = claims().filter(|location| matches!(location, Location::Host(_)));
             let is_same = claims().any(|location| *location == Location::Host(host.clone()));
-            self.compare(member, keys::HOST, is_same, &hosts.map(format).collect::<Vec<_>>());
+            self.report_unless_same(
+                member,
+                keys::HOST,
+                is_same,
+                &hosts.map(format).collect::<Vec<_>>(),
+            );
         }
         if let Some((_, reference)) = &request.pool {
             let pools = claims().filter(|location| matches!(location, Location::Pool { .. }));
-            let is_same = |location: &Location| {
+            let is_meant = |location: &Location| {
                 let Location::Pool { pool, index } = *location else { return false };
                 let (own, made) = (&member.spec.pools[pool], &member.job.closure.pools[pool]);
                 index == reference.index
                     && (own.name == reference.name || *made.host_pool == *reference.name)
             };
-            let is_same = claims().any(is_same);
-            self.compare(member, keys::HOST_POOL, is_same, &pools.map(format).collect::<Vec<_>>());
+            let is_same = claims().any(is_meant);
+            self.report_unless_same(
+                member,
+                keys::HOST_POOL,
+                is_same,
+                &pools.map(format).collect::<Vec<_>>(),
+            );
         }
         let colocation = operators().flat_map(|operator| &operator.host_colocation).cloned();
         let exlocation = operators().flat_map(|operator| &operator.host_exlocation).cloned();
@@ -221,24 +231,39 @@ impl<'p> Placing<'p> {
         ] {
             let is_same = written.len() == own.len()
                 && written.iter().all(|token| own.contains(token.as_str()));
-            self.compare(member, key, is_same || written.is_empty(), &Vec::from_iter(own));
+            self.report_unless_same(
+                member,
+                key,
+                is_same || written.is_empty(),
+                &Vec::from_iter(own),
+            );
         }
         if let Some(value) = &request.isolation {
             let isolated = operators().filter(|operator| operator.host_isolation);
             let isolated: Vec<String> = isolated.map(|operator| operator.name.clone()).collect();
-            self.compare(member, keys::HOST_ISOLATION, isolated.contains(value), &isolated);
+            self.report_unless_same(
+                member,
+                keys::HOST_ISOLATION,
+                isolated.contains(value),
+                &isolated,
+            );
         }
         let own = match member.spec.enforcement {
             Enforcement::Required => "required",
             Enforcement::Preferred => "preferred",
         };
         let is_same = request.enforcement == member.enforcement();
-        self.compare(member, keys::HOST_ENFORCEMENT, is_same, &[own.to_owned()]);
+        self.report_unless_same(member, keys::HOST_ENFORCEMENT, is_same, &[own.to_owned()]);
     }
 
-    /// Reports the annotation with this key, if the pod has it, unless it is the same as what the job has,
-    /// which is `own`.
-    fn compare(&mut self, member: &Member<'_>, key: &str, is_same: bool, own: &[String]) {
+    /// Reports the pod's annotation with this key unless `is_same`; `own` are the values that the job has.
+    fn report_unless_same(
+        &mut self,
+        member: &Member<'_>,
+        key: &str,
+        is_same: bool,
+        own: &[String],
+    ) {
         let Some(value) = self.pod.annotation(key).filter(|_| !is_same) else { return };
         let own = match own {
             [] => "nothing".to_owned(),

@@ -1,5 +1,6 @@
 //! The kinds of objects that the Streams constraints read: a projection and a table for each, and
-//! queries about them. The other modules of Streams name the types by this module.
+//! queries about them. Other modules of Streams import the types from here, not from the
+//! submodules.
 
 pub(crate) mod companions;
 pub mod host_pool;

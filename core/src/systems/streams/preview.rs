@@ -129,7 +129,7 @@ impl Served {
         Some(Self {
             name,
             members: members.collect(),
-            problem: pool.unready(),
+            problem: pool.unready_reason(),
             assumed: hash.map(|hash| (hash.to_owned(), object)),
         })
     }

@@ -223,19 +223,19 @@ impl Problem {
         (of_tokens, alone)
     }
 
-    /// Returns a function that lists the units from which a unit must be apart; one with two tokens in common
-    /// is listed twice.
-    fn rivals(&self) -> impl Fn(usize) -> Vec<usize> {
-        let (of_tokens, alone) = self.separated();
-        move |unit| {
-            let of = &self.units[unit];
-            let is_other = |other: &usize| *other != unit;
-            if of.alone {
-                return (0..self.units.len()).filter(is_other).collect();
-            }
-            let tokens = of.tokens.iter().flat_map(|token| &of_tokens[*token]);
-            tokens.chain(&alone).copied().filter(is_other).collect()
-        }
+    /// Returns the units from which a unit must be apart because of a token, or because one of them is alone;
+    /// one with two tokens in common is listed twice. The second argument is what [`Self::separated`]
+    /// returns.
+    fn rivals<'s>(
+        &'s self,
+        unit: usize,
+        (of_tokens, alone): &'s (Vec<Vec<usize>>, Vec<usize>),
+    ) -> impl Iterator<Item = usize> + 's {
+        let of = &self.units[unit];
+        let all = 0..if of.alone { self.units.len() } else { 0 };
+        let tokens = of.tokens.iter().flat_map(|token| &of_tokens[*token]);
+        let others = tokens.chain(alone).filter(|_| !of.alone).copied();
+        all.chain(others).filter(move |other| *other != unit)
     }
 
     /// The classes that units prefer.

@@ -231,7 +231,7 @@ pub struct ReservedNode {
 }
 
 impl ReservedNode {
-    /// Returns the node, and the processing elements that it is reserved for.
+    /// Formats the node and the processing elements that it is reserved for: `node n1 reserved for a, b`.
     pub(crate) fn format(&self) -> String {
         format!("node {} reserved for {}", self.name, self.processing_elements.join(", "))
     }

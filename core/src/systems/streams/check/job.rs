@@ -100,7 +100,7 @@ fn lacks_nodes(job: &StreamsJob) -> bool {
 fn find_waiting_pool(context: &Context<'_>, key: &Name, job: &StreamsJob) -> Option<String> {
     let is_waiting = |name: &Name| {
         let pool = context.cluster.view.host_pool(name);
-        pool.is_some_and(|pool| pool.ready().is_none() || pool.unready().is_some())
+        pool.is_some_and(|pool| pool.ready_condition().is_none() || pool.unready_reason().is_some())
     };
     let pools = job.closure.pools.iter();
     let mut names = pools.map(|pool| Name::new(&key.namespace, &pool.host_pool));

@@ -21,7 +21,7 @@ use crate::placement::reason::{Finding, Reason};
 use crate::systems::streams::api::streams_job::{Enforcement, StreamsJobSpec};
 use crate::systems::streams::kinds::{Closure, Location, StreamsJob, Unit};
 use crate::systems::streams::witness::{Budget, Exhausted, Place, find_contended, solve};
-pub(crate) use fixed::{Fixed, Found, Pods, named_hosts};
+pub(crate) use fixed::{Fixed, Found, PodNodes, named_hosts};
 pub(crate) use frame::Frame;
 
 /// The steps of one search: some tens of milliseconds at most.

@@ -76,7 +76,7 @@ impl<'v> Site<'v> {
     /// Finds out why the controller may not choose it for a pool, whatever other pools and pods do with it.
     pub(crate) fn unfit(&self) -> Option<Obstacle<'static>> {
         let limits = self.limits;
-        // In the order of obstacles.
+        // In the order of [`Obstacle`].
         let obstacles = [
             (limits.deleted, Obstacle::Deleted),
             (limits.control_plane, Obstacle::ControlPlane),
@@ -93,7 +93,10 @@ impl<'v> Site<'v> {
     /// of a list has asked for the node, and what makes it unfit may pass.
     pub(crate) fn obstacle_for(&self, form: &Result<Form, String>) -> Option<Obstacle<'static>> {
         let is_listed = matches!(form, Ok(Form::Literal(_)));
-        self.unfit().filter(|obstacle| !is_listed || *obstacle <= Obstacle::NotSelected)
+        let is_lasting = |obstacle: &Obstacle<'_>| {
+            matches!(obstacle, Obstacle::Deleted | Obstacle::ControlPlane | Obstacle::NotSelected)
+        };
+        self.unfit().filter(|obstacle| !is_listed || is_lasting(obstacle))
     }
 }
 

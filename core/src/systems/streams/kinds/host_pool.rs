@@ -96,13 +96,14 @@ impl HostPool {
     }
 
     /// The condition Ready, if the controller has set it.
-    pub(crate) fn ready(&self) -> Option<&Condition> {
+    pub(crate) fn ready_condition(&self) -> Option<&Condition> {
         find(&self.status.conditions, READY)
     }
 
-    /// The reason why it is not ready, as its condition says.
-    pub(crate) fn unready(&self) -> Option<String> {
-        let ready = self.ready().filter(|ready| ready.status != Status::True)?;
+    /// The reason why it is not ready, as its condition says; `None` if it is ready, or if the controller has
+    /// not set the condition.
+    pub(crate) fn unready_reason(&self) -> Option<String> {
+        let ready = self.ready_condition().filter(|ready| ready.status != Status::True)?;
         Some(format!("{} ({})", ready.message, ready.reason))
     }
 

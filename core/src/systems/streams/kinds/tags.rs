@@ -30,22 +30,24 @@ type FormatTag = fn(&str) -> Box<str>;
 /// The tags of a pool: its nodes have all of them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Tags {
-    /// As the author of the pool writes them.
+    /// The tags as the author of the pool writes them.
     pub names: Vec<Box<str>>,
-    /// As nodes are indexed by them.
+    /// The tags as nodes are indexed by them: labels with a value for one tag, keys of labels for several.
     pub keys: Vec<Box<str>>,
 }
 
-/// The tags of a pool of any nodes.
+/// The tags of a pool that has none.
 pub(super) static NO_TAGS: Tags = Tags { names: Vec::new(), keys: Vec::new() };
 
 impl Tags {
+    /// Returns the tags with these names, which the author of a pool writes.
     pub(crate) fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
         let names: Vec<Box<str>> = names.into_iter().map(Into::into).collect();
         let format = if names.len() == 1 { only_tag } else { one_of_tags };
         Self { keys: names.iter().map(|name| format(name)).collect(), names }
     }
 
+    /// Returns true if there is no tag.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
@@ -55,7 +57,7 @@ impl Tags {
         has_tags(present, &self.keys)
     }
 
-    /// Returns the term that selects the nodes with them.
+    /// Returns the term that selects the nodes with these tags.
     pub(crate) fn term(&self) -> NodeTerm {
         let labels = self.keys.iter().map(|key| match key.split_once('=') {
             Some((key, tag)) => (key, Some(tag)),
@@ -64,7 +66,7 @@ impl Tags {
         on_labels(&labels.collect::<Vec<_>>())
     }
 
-    /// Returns the labels of a node with them as `kubectl label` takes them, for people.
+    /// Returns the labels of a node with these tags as `kubectl label` takes them, for people.
     pub(crate) fn labels(&self) -> String {
         let label = |key: &str| if key.contains('=') { key.to_owned() } else { format!("{key}=") };
         self.keys.iter().map(|key| label(key)).collect::<Vec<String>>().join(" and ")
@@ -79,14 +81,17 @@ impl Tags {
             _ => (one_of_tags, only_tag, "one tag"),
         };
         let find = |name: &str| {
-            let (own, other) = ([own_form(name)], [other_form(name)]);
+            let other = [other_form(name)];
+            if view.nodes_with_tags(&other) == 0 {
+                return None;
+            }
+            let own = [own_form(name)];
             let is_other = |node: &&str| {
                 let tags = view.node_tags(node);
                 has_tags(tags, &other) && !has_tags(tags, &own)
             };
-            let is_there = view.nodes_with_tags(&other) > 0;
-            let all = view.nodes().filter(|_| is_there).map(|(node, _)| node);
-            let mut found: Vec<&str> = all.filter(is_other).collect();
+            let mut found: Vec<&str> =
+                view.nodes().map(|(node, _)| node).filter(is_other).collect();
             found.sort_unstable();
             (!found.is_empty()).then(|| format!("{} on {}", other[0], nodes(&found)))
         };

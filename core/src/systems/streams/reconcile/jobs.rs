@@ -312,10 +312,10 @@ fn format_finding(Finding { problem, remedy, .. }: &Finding) -> String {
 
 /// Finds out why a pool is not ready; `None` if it is ready.
 fn find_problem(pool: &HostPool) -> Option<String> {
-    let generation = pool.ready().and_then(|ready| ready.observed_generation);
+    let generation = pool.ready_condition().and_then(|ready| ready.observed_generation);
     let is_current = generation == Some(pool.identity.generation);
     let not_yet = || (!is_current).then(|| "the controller has not processed it yet".to_owned());
-    pool.unready().or_else(not_yet)
+    pool.unready_reason().or_else(not_yet)
 }
 
 /// The names of the elements in an order of creation in which no pod takes the node that a later

@@ -17,7 +17,7 @@ use crate::systems::fit::{self, Candidate, Question};
 use crate::systems::policy::Policy;
 use crate::systems::streams::job::check::check;
 use crate::systems::streams::job::placement::{
-    Fixed, Judged, MissingNode, Plan, Pods, is_searched, judge, lacks_only_nodes, named_hosts,
+    Fixed, Judged, MissingNode, Plan, PodNodes, is_searched, judge, lacks_only_nodes, named_hosts,
 };
 use crate::systems::streams::job::sites::{Site, Sites, State};
 use crate::systems::streams::kinds::{PodDetails, StreamsJob};
@@ -45,12 +45,14 @@ pub(super) struct Placement<'v> {
 /// The reason why a pool of a job gets no first members now.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
-    /// True if the job's other pools are about to be created.
+    /// True if the job's other pools are about to be created, so a pool without a status gets none yet.
     pub(super) is_incomplete: bool,
+    /// The message of the pool's condition Ready.
     pub(super) message: String,
 }
 
-/// The part of a pool in the placement of its job: the nodes of its members by index.
+/// The part of a pool in the placement of its job: the nodes of its members by index, or the reason why it
+/// gets no first members now.
 pub(super) type Share<'v> = Result<BTreeMap<u32, &'v str>, Hold>;
 
 /// The placements of all jobs, and of their pools.
@@ -64,7 +66,7 @@ pub(crate) struct Placements<'v> {
 }
 
 /// The pods of a job: their nodes, and those that are unschedulable, each with its element.
-type AllPods<'v> = (Pods<'v>, Vec<(usize, &'v PodDetails)>);
+type JobPods<'v> = (PodNodes<'v>, Vec<(usize, &'v PodDetails)>);
 
 impl<'v> Placements<'v> {
     pub(super) fn new(view: &'v View, policy: &Policy, now: Timestamp) -> Self {
@@ -139,9 +141,9 @@ fn find_pods<'v>(
     view: &'v View,
     jobs: &[(&'v Name, &'v StreamsJob)],
     sites: &Sites<'v>,
-) -> HashMap<&'v Name, AllPods<'v>> {
+) -> HashMap<&'v Name, JobPods<'v>> {
     let known: HashMap<&Name, &StreamsJob> = jobs.iter().copied().collect();
-    let mut pods: HashMap<&Name, AllPods<'_>> = HashMap::new();
+    let mut pods: HashMap<&Name, JobPods<'_>> = HashMap::new();
     let mut all: Vec<(&Name, &PodDetails)> =
         view.pods().filter(|(_, pod)| pod.streams && !pod.finished).collect();
     all.sort_unstable_by_key(|(name, _)| *name);
@@ -186,7 +188,7 @@ struct Judging<'w, 'v, 'p> {
 }
 
 impl<'v> Judging<'_, 'v, '_> {
-    fn judge(&mut self, (pods, waiting): AllPods<'v>, sites: Option<&mut Sites<'v>>) {
+    fn judge(&mut self, (pods, waiting): JobPods<'v>, sites: Option<&mut Sites<'v>>) {
         let (name, job, view) = (self.name, self.job, self.view);
         let mut placement =
             Placement { findings: check(name, job, view, self.policy), ..Placement::default() };
@@ -206,8 +208,9 @@ impl<'v> Judging<'_, 'v, '_> {
             let closed = self.find_closed(&waiting);
             let mut judged = None;
             if !closed.is_empty() {
-                let pods = Pods { closed, ..fixed.pods.clone() };
-                let elsewhere = judge(sites, &Fixed { pods, ..fixed.clone() });
+                let mut elsewhere = fixed.clone();
+                elsewhere.pods.closed = closed;
+                let elsewhere = judge(sites, &elsewhere);
                 // Nothing better: what is reserved stays.
                 judged = Some(elsewhere).filter(|of| matches!(of, Judged::Possible(_)));
                 placement.is_moved = judged.is_some();

@@ -113,7 +113,7 @@ fn report_nameless_nodes(view: &View) -> Vec<Action> {
     nodes.into_iter().filter_map(report).collect()
 }
 
-/// Reports a state of an object.
+/// Returns an action that writes nothing, with a lasting warning about an object.
 fn warn(target: Target, reason: &'static str, note: String) -> Action {
     let event = Event { warning: true, reason, note };
     Action::new(target, Write::None, vec![event]).with_lasting(LASTING)

@@ -218,7 +218,7 @@ fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Ve
             // As the status says, it has waited for nodes until now, or is reserving them.
             let reasons = [PoolReason::InsufficientNodes, PoolReason::Reserving];
             if pool
-                .ready()
+                .ready_condition()
                 .is_some_and(|ready| reasons.iter().any(|of| of.as_str() == ready.reason))
             {
                 waiting.push(Waiting { resource, name, identity, missing: None });

@@ -214,8 +214,10 @@ fn choose_members(
             let place = places[*unit].filter(|_| problem.units[*unit].at.is_none());
             let claims = model.locations[*unit].members.iter();
             let indices = claims.filter(|(of, _)| *of == number).filter_map(|(_, index)| *index);
-            for (index, place) in indices.zip(place) {
-                of_pool.entry(index).or_insert(place);
+            if let Some(place) = place {
+                for index in indices {
+                    of_pool.entry(index).or_insert(place);
+                }
             }
         }
         let known: HashSet<Place> = of_pool.values().copied().collect();

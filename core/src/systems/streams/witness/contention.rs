@@ -16,17 +16,24 @@ pub(crate) const MOST_EXCLUDED: usize = 16;
 
 /// The units to be bound, in a problem with this witness.
 pub(crate) fn find_contended(problem: &Problem, witness: &Witness) -> Vec<bool> {
-    let rivals = problem.rivals();
+    let separated = problem.separated();
     let nodes = Nodes { problem, witness, exclusive: problem.exclusive_places(&witness.pools) };
     let is_contended = |unit: usize| {
-        // A unit with two tokens in common counts twice: at worst one more is bound.
-        let others = rivals(unit).len();
+        let (of_tokens, alone) = &separated;
+        let of = &problem.units[unit];
+        let others = if of.alone {
+            problem.units.len() - 1
+        } else {
+            // A unit with two tokens in common counts twice: at worst one more is bound.
+            let tokens = of.tokens.iter().map(|token| of_tokens[*token].len() - 1);
+            tokens.sum::<usize>() + alone.len()
+        };
         others > 0 && nodes.count(unit) <= others && nodes.has_own(unit)
     };
     let mut bound: Vec<bool> = (0..problem.units.len()).map(is_contended).collect();
     // The number of nodes that a free unit would be kept off.
     let excluded = |unit: usize, bound: &[bool]| {
-        let others = rivals(unit).into_iter().filter(|other| bound[*other]);
+        let others = problem.rivals(unit, &separated).filter(|other| bound[*other]);
         others.map(|other| witness.units[other]).collect::<HashSet<Place>>().len()
     };
     loop {
@@ -50,12 +57,14 @@ struct Nodes<'p> {
 }
 
 impl Nodes<'_> {
+    /// Returns how many nodes the unit may be on.
     fn count(&self, unit: usize) -> usize {
         let location = self.problem.location(&self.problem.units[unit]);
         match (location.members.first(), &location.within) {
-            (Some((pool, _)), _) => {
-                let members = self.witness.pools[*pool].values();
-                members.filter(|place| self.satisfies(&location, **place)).count()
+            (Some((pool, index)), _) => {
+                let of_pool = self.witness.pools[*pool].iter();
+                let of_pool = of_pool.filter(|(own, _)| index.is_none_or(|index| index == **own));
+                of_pool.filter(|(_, place)| self.satisfies(&location, **place)).count()
             }
             (None, Some(within)) => {
                 let taken = self.exclusive.iter().filter(|place| within[place.class]).count();
@@ -65,7 +74,7 @@ impl Nodes<'_> {
         }
     }
 
-    /// Returns true if the unit's node is among them.
+    /// Returns true if the unit's node in the witness is one of its nodes.
     fn has_own(&self, unit: usize) -> bool {
         let place = self.witness.units[unit];
         let location = self.problem.location(&self.problem.units[unit]);
@@ -74,6 +83,7 @@ impl Nodes<'_> {
             && (pools.any(|pool| pool.exclusive) || !self.exclusive.contains(&place))
     }
 
+    /// Returns true if a node is of the classes, and the members, of a location.
     fn satisfies(&self, location: &Location, place: Place) -> bool {
         let is_member = |(pool, index): &(usize, Option<u32>)| {
             let mut of_pool = self.witness.pools[*pool].iter();

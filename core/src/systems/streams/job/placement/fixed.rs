@@ -66,14 +66,16 @@ pub(crate) struct Fixed<'f> {
     pub(crate) pools: BTreeMap<usize, &'f HostPool>,
     /// The hashes of the HostPools of an earlier job of this name, which will be deleted.
     pub(crate) leaving: BTreeSet<&'f str>,
-    pub(crate) pods: Pods<'f>,
+    /// The nodes of its pods, and those that are reserved for its elements or closed to them.
+    pub(crate) pods: PodNodes<'f>,
     /// True if more nodes than there are count.
     pub(crate) with_more_nodes: bool,
 }
 
-/// The nodes of a job's pods. Elements are referred to by their indices in the spec.
+/// The nodes that a job's pods have, and those that are reserved for its elements or closed to them. Elements
+/// are referred to by their indices in the spec.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pods<'f> {
+pub(crate) struct PodNodes<'f> {
     /// The node of each element that runs.
     pub(crate) running: BTreeMap<usize, &'f str>,
     /// The nodes of pods with the job's label that are no elements of it.
@@ -94,7 +96,7 @@ impl<'f> Fixed<'f> {
             view,
             pools: BTreeMap::new(),
             leaving: BTreeSet::new(),
-            pods: Pods::default(),
+            pods: PodNodes::default(),
             with_more_nodes: false,
         };
         for (number, pool) in job.closure.pools.iter().enumerate() {

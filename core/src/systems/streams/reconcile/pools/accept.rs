@@ -67,7 +67,7 @@ pub(super) fn judge(
                 continue;
             }
             let grows = held > 0 && !holding;
-            let by_others = lingering.get(namespace).filter(|_| !holding).map(|nodes| format!(
+            let by_earlier = lingering.get(namespace).filter(|_| !holding).map(|nodes| format!(
                 ", {nodes} of them by pods of earlier pools: delete these pods, or wait until they end"
             ));
             let message = format!(
@@ -75,7 +75,7 @@ pub(super) fn judge(
                 if grows { " more" } else { "" },
                 if asked == 1 { "node" } else { "nodes" },
                 if *total == 1 { "is" } else { "are" },
-                by_others.unwrap_or_default(),
+                by_earlier.unwrap_or_default(),
             );
             pool.verdict = match grows {
                 true => Verdict::Accepted { limit: Some(message) },

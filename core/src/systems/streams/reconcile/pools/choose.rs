@@ -20,8 +20,8 @@ impl<'v> Obstacle<'v> {
         pool: &Pool<'_>,
         inventory: &Inventory<'v>,
     ) -> Option<Self> {
-        let mut claims = node.claims.iter().copied();
-        let exclusive = claims.clone().find(|of| inventory.is_exclusive(of));
+        let claims = || node.claims.iter();
+        let exclusive = claims().find(|(_, of)| of.exclusive).map(|(hash, _)| *hash);
         if let Some(of) = exclusive.or_else(|| node.marks.tainted_by_another(pool.hash)) {
             return Some(Self::Exclusive(inventory.owner(of, pool)));
         }
@@ -33,20 +33,23 @@ impl<'v> Obstacle<'v> {
             |of: &&str| inventory.pool(of).is_some_and(|(_, of)| of.is_of_job_of(pool.pool));
         let unmarked = || node.hosts_of.iter().copied().find(|of| !is_of_job(of));
         let labelled = || node.marks.labelled_by_another(pool.hash);
-        match claims.next().or_else(unmarked).or_else(labelled) {
+        let claimed = claims().next().map(|(hash, _)| *hash);
+        match claimed.or_else(unmarked).or_else(labelled) {
             Some(of) => Some(Self::Shared(inventory.owner(of, pool))),
             None => node.has_foreign_pod(pool).then_some(Self::Occupied),
         }
     }
 }
 
-/// The problem of a listed host that the pool does not get; `None`: no node is eligible for the member, and
-/// the obstacles of the others are counted.
+/// The problem of a listed host that the pool does not get; `None`: there is nothing to say beside the counts
+/// of obstacles.
 pub(super) type Refusal = Option<(PoolReason, String)>;
 
 /// The nodes that a pool can have in addition to those that it has, and the members that it lacks.
 pub(super) struct Choice<'f, 'v> {
+    /// The pool that needs members.
     pub(super) pool: &'f Pool<'v>,
+    /// The nodes, and what pools have of them.
     pub(super) inventory: &'f mut Inventory<'v>,
     /// The indices of the eligible nodes that are left, in the order of preference; none if the author lists
     /// the hosts.
@@ -63,7 +66,8 @@ pub(super) struct Choice<'f, 'v> {
     pub(super) vacant: Vec<u32>,
     /// The number of members that are not recorded yet and got no node.
     pub(super) fresh: usize,
-    /// Messages about listed hosts: UnknownHost if the host is not exactly one node.
+    /// Messages about listed hosts: UnknownHost if the host is not exactly one node, or is the node of another
+    /// listed host; InsufficientNodes if the pool cannot have it.
     problems: Vec<(PoolReason, String)>,
 }
 
@@ -111,7 +115,7 @@ impl<'f, 'v> Choice<'f, 'v> {
         }
     }
 
-    /// Returns true if as many nodes are eligible, or listed.
+    /// Returns true if at least this many nodes were eligible at first, or are listed.
     pub(super) fn has(&self, nodes: usize) -> bool {
         nodes <= self.pool.hosts().map_or(self.count, <[Host]>::len)
     }
@@ -123,6 +127,9 @@ impl<'f, 'v> Choice<'f, 'v> {
 
     /// Takes a node for the member `index`. If `only` is given and the controller chooses, takes the node with
     /// this name or none.
+    ///
+    /// # Errors
+    /// The problem of the listed host, if it has one.
     pub(super) fn take(&mut self, index: u32, only: Option<&str>) -> Result<usize, Refusal> {
         let inventory = &*self.inventory;
         let Some(hosts) = self.pool.hosts() else {
@@ -140,7 +147,10 @@ impl<'f, 'v> Choice<'f, 'v> {
         let node = find_node(inventory.view, host, index)
             .map_err(|problem| Some((PoolReason::UnknownHost, problem)))?;
         // The View has a node without details, which does not occur in the controller.
-        let found = inventory.index_of(node).ok_or(None)?;
+        let found = inventory.index_of(node).ok_or_else(|| {
+            let problem = format!("no node has the {} (hosts[{index}])", format_host(host));
+            Some((PoolReason::UnknownHost, problem))
+        })?;
         let state = &inventory.nodes[found];
         let others = || Obstacle::of_others(state, self.pool, inventory);
         let Some(obstacle) = state.site.obstacle_for(&self.pool.pool.form).or_else(others) else {
@@ -150,8 +160,8 @@ impl<'f, 'v> Choice<'f, 'v> {
         Err(Some((PoolReason::InsufficientNodes, problem)))
     }
 
-    /// Records that a listed host was refused.
-    pub(super) fn refuse(&mut self, refusal: Refusal) {
+    /// Records the problem of a listed host, if there is one.
+    pub(super) fn add_problem(&mut self, refusal: Refusal) {
         self.problems.extend(refusal);
     }
 
@@ -161,7 +171,7 @@ impl<'f, 'v> Choice<'f, 'v> {
     }
 
     /// Formats the number of eligible nodes and the obstacles of the others. `released` nodes are
-    /// counted as eligible, too: the pool has them, and gives them up.
+    /// counted as eligible, too: the pool has them, and gives them up. Empty if the author lists the hosts.
     fn format_counts(&self, released: usize) -> String {
         let Ok(Form::Sized(_, tags)) = &self.pool.pool.form else { return String::new() };
         let eligible = self.count + released;

@@ -29,8 +29,8 @@ pub(super) struct NodeState<'v> {
     pub(super) marks: Marks<'v>,
     /// The pods on it that have not ended.
     pub(super) pods: Vec<(&'v Name, &'v PodDetails)>,
-    /// The hashes of the pools that have it and mark their nodes.
-    pub(super) claims: Vec<&'v str>,
+    /// The pools that have it and mark their nodes, each with its hash.
+    pub(super) claims: Vec<(&'v str, &'v HostPool)>,
     /// The hashes of the pools without marks that count it as one of their hosts.
     pub(super) hosts_of: Vec<&'v str>,
 }
@@ -38,7 +38,7 @@ pub(super) struct NodeState<'v> {
 impl<'v> NodeState<'v> {
     /// True if the pool has it and marks its nodes.
     pub(super) fn is_claimed_by(&self, pool: &Pool<'_>) -> bool {
-        self.claims.contains(&pool.hash)
+        self.claims.iter().any(|(hash, _)| *hash == pool.hash)
     }
 
     /// Returns true if a member is this very node, and not an earlier one of its name.
@@ -155,8 +155,8 @@ impl<'v> Inventory<'v> {
         self.pools.get(hash).copied()
     }
 
-    /// The namespaces of the pods on a node that tolerate a pool's taint by key and value: that of the pool,
-    /// and no other. Of a pool that was deleted it is not known.
+    /// The namespaces of the pods on a node that tolerate a pool's taint by key and value: only that of the
+    /// pool, or all of them if the pool was deleted, because its namespace is not known then.
     pub(super) fn namespaces_on<'n>(
         &self,
         node: &'n NodeState<'v>,
@@ -169,14 +169,9 @@ impl<'v> Inventory<'v> {
         node.pods.iter().filter(of_pool).map(|(name, _)| &*name.namespace)
     }
 
-    /// The pool with this hash, for the users of `other`.
-    pub(super) fn owner(&self, hash: &str, other: &Pool<'_>) -> Owner<'v> {
-        Owner::new(self.pool(hash).map(|(name, _)| name), &other.name.namespace)
-    }
-
-    /// Returns true if the pool with this hash has its nodes for itself.
-    pub(super) fn is_exclusive(&self, hash: &str) -> bool {
-        self.pool(hash).is_some_and(|(_, pool)| pool.exclusive)
+    /// The owner with this hash, in texts for the users of the pool `reader`.
+    pub(super) fn owner(&self, hash: &str, reader: &Pool<'_>) -> Owner<'v> {
+        Owner::new(self.pool(hash).map(|(name, _)| name), &reader.name.namespace)
     }
 
     /// The key of the taint of a pool's nodes.
@@ -196,12 +191,12 @@ impl<'v> Inventory<'v> {
 
     /// Records that a pool has a node.
     pub(super) fn claim(&mut self, index: usize, pool: &Pool<'v>) {
-        self.nodes[index].claims.push(pool.hash);
+        self.nodes[index].claims.push((pool.hash, pool.pool));
     }
 
     /// Records that a pool no longer has a node.
     pub(super) fn disclaim(&mut self, index: usize, pool: &Pool<'v>) {
-        self.nodes[index].claims.retain(|hash| *hash != pool.hash);
+        self.nodes[index].claims.retain(|(hash, _)| *hash != pool.hash);
     }
 
     /// Records the hosts of a pool without marks.

@@ -159,7 +159,7 @@ impl<'v> Draft<'v> {
                 )),
                 (taken, None) => {
                     choice.vacant.push(index);
-                    choice.refuse(taken.err().flatten());
+                    choice.add_problem(taken.err().flatten());
                 }
             }
         }
@@ -208,10 +208,10 @@ impl<'v> Draft<'v> {
                     let name = choice.inventory.nodes[node].name;
                     let problem =
                         format!("hosts[{index}] and another listed host are one node, {name}");
-                    choice.refuse(Some((PoolReason::UnknownHost, problem)));
+                    choice.add_problem(Some((PoolReason::UnknownHost, problem)));
                 }
                 Ok(node) => _ = chosen.insert(node, index),
-                Err(refusal) => choice.refuse(refusal),
+                Err(refusal) => choice.add_problem(refusal),
             }
         }
         if chosen.len() == fresh.len() {
@@ -285,8 +285,8 @@ fn find_kept_node<'v>(
     }
     // Of two pools that mark a node, the first one that was visited has it.
     let mut claims = node.claims.iter();
-    let holder = claims.find(|of| inventory.is_exclusive(of) || pool.pool.exclusive);
-    let Some(of) = holder else { return Ok(index) };
-    let obstacle = if inventory.is_exclusive(of) { Obstacle::Exclusive } else { Obstacle::Shared };
-    Err(taken(obstacle(inventory.owner(of, pool))))
+    let holder = claims.find(|(_, of)| of.exclusive || pool.pool.exclusive);
+    let Some((hash, of)) = holder else { return Ok(index) };
+    let obstacle = if of.exclusive { Obstacle::Exclusive } else { Obstacle::Shared };
+    Err(taken(obstacle(inventory.owner(hash, pool))))
 }

@@ -63,8 +63,10 @@ pub(super) fn write<'v>(
             new.members = members;
             (true, readiness)
         }
-        (_, Ok(Form::Tagged(tags))) => (true, check_tagged(pool, tags, inventory)),
-        (_, Ok(Form::Any | Form::Sized(..)) | Err(_)) => {
+        (Verdict::Accepted { .. }, Ok(Form::Tagged(tags))) => {
+            (true, check_tagged(pool, tags, inventory))
+        }
+        (Verdict::Accepted { .. }, Ok(Form::Any | Form::Sized(..)) | Err(_)) => {
             let message = "every node belongs to the pool".to_owned();
             (true, Readiness::new(PoolReason::Allocated, message))
         }
@@ -179,8 +181,8 @@ fn find_exclusive<'v>(
     Some(Obstacle::Exclusive(inventory.owner(hash, pool)))
 }
 
-/// Checks if a pool without marks has any of its hosts: `has` says so if it does. `taken` are those that are
-/// exclusive to other pools.
+/// Checks if a pool without marks has any of its hosts. `has` is the message if it has, `hosts` names its hosts
+/// in the other message, and `taken` counts the hosts that are exclusive to other pools.
 fn check_unmarked(
     has: Option<String>,
     hosts: &str,

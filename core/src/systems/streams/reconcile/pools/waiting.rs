@@ -43,18 +43,19 @@ pub(super) struct Waiting<'v> {
 impl<'v> Waiting<'v> {
     pub(super) fn new(inventory: &Inventory<'v>) -> Self {
         let hostnames = LazyCell::new(|| hostnames(inventory));
-        // The nodes that a pod names.
-        let name_nodes = |(name, pod, pending): (&'v Name, &'v PodDetails, &'v PendingPod)| {
-            let named = pending.named().map(|named| match named {
+        // The nodes that a pod names. `None`: it names no node.
+        let find_named = |pending: &'v PendingPod| {
+            pending.named().map(|named| match named {
                 Named::Node(node) => inventory.index_of(node).into_iter().collect(),
                 Named::Hostname(name) => {
                     let nodes = hostnames.get(name).into_iter().flatten();
                     nodes.take(MAX_NODES).copied().collect::<Vec<_>>()
                 }
-            });
-            (name, pod, pending.is_near, named)
+            })
         };
-        let pending: Vec<_> = pending_pods(inventory.view).map(name_nodes).collect();
+        let pending: Vec<_> = pending_pods(inventory.view)
+            .map(|(name, pod, pending)| (name, pod, pending.is_near, find_named(pending)))
+            .collect();
         let mut named: HashMap<Mates<'v>, BTreeSet<usize>> = HashMap::new();
         for (name, pod, _, nodes) in &pending {
             let Some(nodes) = nodes else { continue };
@@ -64,18 +65,19 @@ impl<'v> Waiting<'v> {
             }
         }
         // Under `compat: upstream` the groups of a token reach across jobs.
-        let is_of_job = inventory.policy.streams.compat == Compat::None;
+        let groups_are_of_jobs = inventory.policy.streams.compat == Compat::None;
         let mut known: HashMap<Mates<'v>, Vec<usize>> = HashMap::new();
         let mut waiting = Self { pods: Vec::new(), by_pool: HashMap::new() };
         for (name, pod, is_near, own) in pending {
-            let job = pod.job.as_deref().filter(|_| is_of_job);
+            let job = pod.job.as_deref().filter(|_| groups_are_of_jobs);
             // The pods of a group have the same node, by whichever label they are found.
             let of_groups = groups(name, pod).filter(|_| own.is_none() && is_near).map(|of| {
                 let of = (of, job);
                 known.entry(of).or_insert_with(|| find_nodes(of, &named, inventory)).clone()
             });
-            let of_groups = of_groups.max_by_key(Vec::len);
-            let nodes = own.or(of_groups).filter(|nodes| !nodes.is_empty());
+            let near = of_groups.max_by_key(Vec::len);
+            // The nodes of which a pod must run on one; none if it may run on others, too.
+            let nodes = own.or(near).filter(|nodes| !nodes.is_empty());
             let Some(nodes) = nodes else { continue };
             for (hash, _) in &pod.pools {
                 waiting.by_pool.entry(hash).or_default().insert(waiting.pods.len());
@@ -152,7 +154,7 @@ fn distribute(
 }
 
 /// The nodes of a group: those that its pods run on, or else those that waiting pods of it name. Where a
-/// group runs, it stays.
+/// group runs, it stays, so what others of it name is of no use.
 fn find_nodes(
     mates: Mates<'_>,
     named: &HashMap<Mates<'_>, BTreeSet<usize>>,
