@@ -28,7 +28,7 @@ pub(crate) fn find_contended(problem: &Problem, witness: &Witness) -> Vec<bool> 
             let tokens = of.tokens.iter().map(|token| of_tokens[*token].len() - 1);
             tokens.sum::<usize>() + alone.len()
         };
-        others > 0 && nodes.count(unit) <= others && nodes.has_own(unit)
+        nodes.count(unit) <= others && nodes.has_own(unit)
     };
     let mut bound: Vec<bool> = (0..problem.units.len()).map(is_contended).collect();
     // The number of nodes that a free unit would be kept off.
