@@ -26,13 +26,6 @@ impl Reader {
         Self { view: OnceLock::new(), scope, known: BTreeMap::new(), seen: BTreeMap::new() }
     }
 
-    /// A reader that has listed all objects, and seen no other version of them.
-    #[cfg(test)]
-    pub(crate) fn of(store: &Store, scope: Scope) -> Self {
-        let seen = store.changes().iter().map(|(kind, all)| (kind.clone(), all.len()));
-        Self { known: store.shared().clone(), seen: seen.collect(), ..Self::new(scope) }
-    }
-
     pub(super) fn view(&self) -> &View {
         self.view.get_or_init(|| {
             let mut view = View::default();
@@ -55,18 +48,6 @@ impl Reader {
 
     fn read(&self, document: &Value) -> Option<Object> {
         Object::from_document(document.clone(), self.scope).ok().flatten()
-    }
-
-    /// The documents that the View is made of.
-    #[cfg(test)]
-    pub(crate) fn known(&self) -> &BTreeMap<Id, Arc<Value>> {
-        &self.known
-    }
-
-    /// The changes that this reader has not seen, kind by kind.
-    #[cfg(test)]
-    pub(crate) fn missed<'s>(&'s self, store: &'s Store) -> impl Iterator<Item = &'s Change> {
-        store.changes().iter().flat_map(|(kind, all)| &all[self.count(kind)..])
     }
 
     /// The kinds with changes that this reader has not seen.
@@ -147,5 +128,24 @@ impl Clone for Reader {
             known: self.known.clone(),
             seen: self.seen.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+impl Reader {
+    /// A reader that has listed all objects, and seen no other version of them.
+    pub(crate) fn of(store: &Store, scope: Scope) -> Self {
+        let seen = store.changes().iter().map(|(kind, all)| (kind.clone(), all.len()));
+        Self { known: store.shared().clone(), seen: seen.collect(), ..Self::new(scope) }
+    }
+
+    /// The documents that the View is made of.
+    pub(crate) fn known(&self) -> &BTreeMap<Id, Arc<Value>> {
+        &self.known
+    }
+
+    /// The changes that this reader has not seen, kind by kind.
+    pub(crate) fn missed<'s>(&'s self, store: &'s Store) -> impl Iterator<Item = &'s Change> {
+        store.changes().iter().flat_map(|(kind, all)| &all[self.count(kind)..])
     }
 }

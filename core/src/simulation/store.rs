@@ -122,12 +122,6 @@ impl Store {
         self.objects.iter().map(|(id, object)| (id, &**object))
     }
 
-    /// All objects as they are shared with readers.
-    #[cfg(test)]
-    pub(crate) fn shared(&self) -> &BTreeMap<Id, Arc<Value>> {
-        &self.objects
-    }
-
     pub(super) fn changes(&self) -> &BTreeMap<String, Vec<Change>> {
         &self.changes
     }
@@ -360,4 +354,12 @@ fn has_finalizers(object: &Value) -> bool {
 fn is_custom(id: &Id) -> bool {
     let mut kinds = TABLES.iter().map(|table| table.kind());
     kinds.any(|kind| kind.resource.kind == id.kind && kind.definition != Definition::BuiltIn)
+}
+
+#[cfg(test)]
+impl Store {
+    /// All objects as they are shared with readers.
+    pub(crate) fn shared(&self) -> &BTreeMap<Id, Arc<Value>> {
+        &self.objects
+    }
 }
