@@ -7,6 +7,7 @@
 
 pub mod check;
 pub mod coschedule;
+pub(crate) mod disjoint_sets;
 pub mod exclusion;
 pub mod fit;
 pub mod idle;

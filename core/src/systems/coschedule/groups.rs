@@ -43,7 +43,7 @@ use uses::{Unit, Uses};
 pub(crate) struct Groups {
     /// The effective mode of the run.
     pub mode: CoscheduleMode,
-    /// The mode of its namespace, if the policy's applies instead because that cannot be used.
+    /// The invalid mode of its namespace, in whose place the policy's applies.
     pub unused_mode: Option<BadMode>,
     /// The groups, in the order of their first workspaces.
     pub groups: Vec<Group>,
@@ -67,7 +67,7 @@ pub(crate) struct Group {
     /// The claims that its placeholder mounts, in the order of the run's workspaces.
     pub claims: Vec<GroupClaim>,
     /// True if the claims of some of its workspaces are not known yet.
-    pub derived: bool,
+    pub has_unknown_claims: bool,
     /// The tasks whose pods belong to it, by their names in the pipeline; `None` if they are not known.
     pub tasks: Option<BTreeSet<Box<str>>>,
     /// The combined node selectors of its tasks.
@@ -114,7 +114,7 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// The groups of a root run.
+/// Finds the groups of a root run.
 ///
 /// # Errors
 /// If the run's mode is invalid.
@@ -126,7 +126,7 @@ pub(crate) fn of_run(
 ) -> Result<Groups, BadMode> {
     let (mode, unused_mode) = mode::of_run(name, run, view, policy)?;
     let groups = Groups { mode, unused_mode, ..Groups::default() };
-    // The pods of a run that names a native group are all that group's.
+    // All pods of a run that names a native group belong to that group.
     if mode == CoscheduleMode::Disabled || run.group.is_some() {
         return Ok(groups);
     }
@@ -142,7 +142,7 @@ pub(crate) fn of_run(
     Ok(Groups {
         groups: parts.into_iter().map(group).collect(),
         conflicts,
-        free: free.iter().filter_map(|unit| uses.units[*unit].of_group()).collect(),
+        free: free.iter().filter_map(|unit| uses.units[*unit].group_claim()).collect(),
         // Records already decide the groups.
         awaited: uses
             .missing_pipeline
@@ -164,23 +164,23 @@ impl GroupClaim {
 
 impl Group {
     fn of(part: Part<'_>, uses: &Uses<'_>, mode: CoscheduleMode, run: &PipelineRun) -> Self {
-        let Part { key, units, tasks, has_tasks, selector } = part;
+        let Part { key, units, tasks, knows_tasks, selector } = part;
         let units = || units.iter().map(|unit| &uses.units[*unit]);
         let workspaces = units().flat_map(|unit| &unit.workspaces);
         let tasks = tasks.iter().map(|task| uses.tasks[*task].name.into());
         Self {
             name: keys::of_run(&run.identity.uid, &key).into(),
             workspaces: workspaces.map(|workspace| (*workspace).into()).collect(),
-            claims: units().filter_map(Unit::of_group).collect(),
-            derived: units().any(|unit| unit.claim.is_none()),
-            tasks: has_tasks.then(|| tasks.collect()),
+            claims: units().filter_map(Unit::group_claim).collect(),
+            has_unknown_claims: units().any(|unit| unit.claim.is_none()),
+            tasks: knows_tasks.then(|| tasks.collect()),
             node_selector: selector.into_iter().map(|(k, v)| (k.into(), v.into())).collect(),
             isolated: mode == CoscheduleMode::IsolatePipelinerun,
             key,
         }
     }
 
-    /// Its record.
+    /// Returns the record that its placeholder keeps of it.
     pub(crate) fn record(&self) -> Record {
         Record {
             key: self.key.clone(),
@@ -209,8 +209,8 @@ impl Group {
 }
 
 impl Groups {
-    /// The group whose placeholder can replace this claim of the run by one of its own. There is at most
-    /// one: a claim that needs one node is in one group.
+    /// Returns the group whose placeholder can replace this claim of the run by one of its own. There is at most one: a
+    /// claim that needs one node is in one group.
     pub(crate) fn owner_of(&self, claim: &str) -> Option<&Group> {
         let owns = |own: &GroupClaim| own.is_replaceable() && *own.name == *claim;
         self.groups.iter().find(|group| group.claims.iter().any(owns))
@@ -234,7 +234,7 @@ impl Groups {
             (None, _) => {}
         }
         let free = |claim: &str| self.free.iter().find(|of| *of.name == *claim);
-        // Its users were left out of the group, because they ask for other nodes.
+        // The users of such a claim were left out of the group, because they ask for other nodes.
         if claims.iter().any(|claim| free(claim).is_some_and(|of| of.one_node)) {
             return Membership::Free;
         }
@@ -243,9 +243,9 @@ impl Groups {
         };
         // A claim that the run does not name comes from a task's result or a nested pipeline.
         if claims.iter().any(|claim| free(claim).is_none() && !needs_no_node(claim)) {
-            let mut derived = self.groups.iter().filter(|group| group.derived);
-            let named = derived.clone().find(of_task);
-            if let Some(group) = named.or_else(|| derived.find(|group| group.tasks.is_none())) {
+            let mut unknown = self.groups.iter().filter(|group| group.has_unknown_claims);
+            let named = unknown.clone().find(of_task);
+            if let Some(group) = named.or_else(|| unknown.find(|group| group.tasks.is_none())) {
                 return Membership::Of(group);
             }
         }
@@ -267,7 +267,7 @@ impl Groups {
     }
 }
 
-/// Returns whether a claim of this namespace is known not to need one node.
+/// Returns a predicate: true if a claim of this namespace is known not to need one node.
 pub(crate) fn needs_no_node<'v>(namespace: &'v str, view: &'v View) -> impl Fn(&str) -> bool + 'v {
     move |claim| {
         let known = view.claim(&Name::new(namespace, claim));

@@ -28,7 +28,7 @@ pub(crate) use pipeline::{NamedPipeline, Pipeline, PipelineTask};
 pub(crate) use pipeline_run::{
     Labels, PipelineRun, PipelineSource, Selector, Template, Workspace, WorkspaceSource,
 };
-pub(crate) use placeholder::{FIRST, Placeholder, PlaceholderDetails, PlaceholderPod};
+pub(crate) use placeholder::{FIRST, Placeholder, PlaceholderDetails, PlaceholderPod, pod_of};
 pub(crate) use storage::{Access, Claim, StorageClass, Volume};
 pub(crate) use task::Task;
 pub(crate) use task_run::TaskRun;
@@ -167,9 +167,7 @@ impl View {
 
     /// The pod of the placeholder with this name.
     pub(super) fn placeholder_pod(&self, placeholder: &Name) -> Option<&PlaceholderPod> {
-        let Name { namespace, name } = placeholder;
-        let name = Name::new(namespace, &[&**name, FIRST].concat());
-        self.placeholder_pods.get(&name)
+        self.placeholder_pods.get(&pod_of(placeholder))
     }
 
     /// The pods of all placeholders, unordered.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::kinds::{FIRST, Member as Row, Placeholder};
+use super::kinds::{Member as Row, Placeholder, pod_of};
 use super::reconcile::one_node::Sharing;
 use super::resources::{CLAIM, PIPELINE_RUN};
 use super::{family, keys};
@@ -53,7 +53,7 @@ fn find_claims(context: &Context<'_>) -> impl Iterator<Item = Group> {
 
 fn find_group(view: &View, placeholder: &Name, pods: &[(&Name, &Row)]) -> Group {
     let made = view.placeholder(placeholder);
-    let own = Name::new(&placeholder.namespace, &format!("{}{FIRST}", placeholder.name));
+    let own = pod_of(placeholder);
     let mut members = vec![Member { pod: own, role: Some("placeholder"), is_placeholder: true }];
     let run = made.and_then(|made| made.run.as_ref());
     let belongs = |(name, row): &&(&Name, &Row)| {

@@ -34,7 +34,7 @@ pub(super) fn request(pod: &Pod<'_>, view: &View, policy: &Policy) -> Outcome {
     request.outcome
 }
 
-/// The decision about one pod.
+/// A pod at admission, and the outcome as far as it has been decided.
 pub(super) struct PodRequest<'p> {
     pub(super) pod: &'p Pod<'p>,
     pub(super) view: &'p View,

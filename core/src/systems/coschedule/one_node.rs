@@ -83,13 +83,14 @@ impl PodRequest<'_> {
             }
             applies
         });
-        // The API server refuses other names, and names them.
+        // The API server refuses a pod with any other name of a claim, and reports that name.
         claims.retain(|claim| is_dns_subdomain(claim));
-        // No other pod mounts these yet.
+        // The claims of its ephemeral volumes, which no other pod mounts yet.
         let name = pod.metadata.name.as_ref().map(Text::as_str).filter(|name| !name.is_empty());
-        let made = pod.ephemeral.iter().zip(name.into_iter().cycle());
-        let made: Vec<String> =
-            made.map(|(volume, name)| format!("{name}-{}", volume.name.as_str())).collect();
+        let made = |name: &str| -> Vec<String> {
+            pod.ephemeral.iter().map(|volume| format!("{name}-{}", volume.name.as_str())).collect()
+        };
+        let made = name.map(made).unwrap_or_default();
         let why = |claims: &str| format!("{RECORDED}: {}", shorten(claims, 160));
         let Some(first) = claims.first() else {
             return self.label(made.iter().map(String::as_str), &why(&made.join(", ")));
@@ -110,14 +111,14 @@ impl PodRequest<'_> {
         }
         let mut held = why.clone();
         // It could be bound to another node than the pod that is on its way.
-        let is_behind = |claim: &&str| {
+        let has_pod_on_its_way = |claim: &&str| {
             let mut pods = view.mounting(&Name::new(pod.namespace, claim));
             pods.any(|(_, mounted)| mounted.is_on_its_way())
         };
         // A pod that others hold back is placed when they release it.
         let is_held =
             pod.gates.iter().flatten().any(|gate| systems::gate(gate.name.as_str()).is_none());
-        if claims.len() > 1 || !takes_term || is_held || claims.iter().any(is_behind) {
+        if claims.len() > 1 || !takes_term || is_held || claims.iter().any(has_pod_on_its_way) {
             let waits = view.controller_present()
                 || self.policy.coschedule.controller_absent == ControllerAbsent::Wait;
             if waits {

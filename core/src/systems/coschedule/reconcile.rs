@@ -8,9 +8,9 @@
 //! bound to its node.
 //!
 //! # Modules
-//! `desired`: the placeholders that should exist. `state`: a placeholder that exists, with its
-//! members, of `group_pod`, which also says whether a node could take a group. `next`: decides its next step, and
-//! why members wait. `carry_out`: turns decisions into actions. `gate`: removes the gates of members. `gc`: objects
+//! `desired`: the placeholders that should exist. `state`: a placeholder that exists, with its members. `group_pod`: a
+//! member, and whether a node could take a group. `next`: decides the next step for a placeholder, and finds out why
+//! members wait. `carry_out`: turns decisions into actions. `gate`: removes the gates of members. `gc`: deletes objects
 //! that are no longer needed, or of no use. `one_node`: pods that share the node of their claims.
 
 mod carry_out;
@@ -89,7 +89,7 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
         builder.report(target.clone(), event.clone());
     }
     // First, because each pod gets only one action.
-    builder.release_from_parked(&desired);
+    builder.recreate_pods_with_parked_claims(&desired);
     // Then, because others have to act on a new placeholder: meanwhile gates are removed.
     let missing = |desired: &&Desired<'_>| view.placeholder(&desired.name).is_none();
     for desired in desired.values().filter(missing) {
@@ -165,7 +165,7 @@ pub(crate) struct Explained {
     /// The next write to its StatefulSet or its pod.
     pub(crate) next: Next,
     /// The reasons that are reported to waiting members.
-    pub waits: Vec<Why>,
+    pub(crate) waits: Vec<Why>,
     /// The steps for its members.
     pub(crate) members: Vec<(Name, Step)>,
     /// The earlier groups that use its claims, the earliest first.
@@ -182,8 +182,7 @@ impl PlanBuilder<'_, '_> {
     /// Creates a placeholder, once its run has started.
     fn create(&mut self, desired: &Desired<'_>) {
         let run = desired.run().map(|of| (of.name, of.run));
-        let members = GroupPod::living(&desired.name, self.view());
-        let members: Vec<_> = members.collect();
+        let members: Vec<_> = GroupPod::living(&desired.name, self.view()).collect();
         let uid = run.map(|(_, run)| &*run.identity.uid);
         let has_left = members.iter().any(|pod| {
             let own = &desired.name.name;
@@ -202,7 +201,7 @@ impl PlanBuilder<'_, '_> {
         let plan = desired.first_plan(only, room);
         let mut document = desired.document(&plan, &self.facts.policy.coschedule.placeholder);
         if has_left {
-            // It says to the webhook that the group runs without it.
+            // The annotation shows the webhook that the group runs without its placeholder.
             document["spec"]["replicas"] = 0.into();
             document["metadata"]["annotations"][FAILED] = self.facts.now_text().into();
         }

@@ -2,6 +2,7 @@
 
 pub(crate) use crate::systems::streams::kinds::host_pool::{
     EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT, EXCLUSIVE_TAINTS, FORMER_EXCLUSIVE_TAINT, POOL_LABEL_PREFIX,
+    pool_label,
 };
 pub(crate) use crate::systems::streams::kinds::scaling::{SCALES_FOR, SCALING};
 pub(crate) use crate::systems::streams::kinds::streams_pod::{

@@ -12,7 +12,7 @@ mod tags;
 
 use crate::systems::View;
 use crate::view::Name;
-pub(crate) use host_pool::{Form, Host, HostPool, POOL_LABEL_PREFIX, format_indices, to_usize};
+pub(crate) use host_pool::{Form, Host, HostPool, format_indices, pool_label, to_usize};
 pub(crate) use node_marks::Limits;
 pub(crate) use scaling::{NAME_PREFIX, ScalingSet};
 pub(crate) use streams_job::StreamsJob;

@@ -5,13 +5,12 @@
 
 mod pool;
 
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
+
 use super::job::place::Member;
 use super::owners::{Owner, find_pool, pool_of_hash};
 use super::request::Request;
 use super::{Placing, keys};
-use crate::systems::fit::{self, Candidate, Obstacle, PodNeeds, Question};
-use k8s_openapi::api::core::v1::NodeSelectorTerm;
-
 use crate::kubernetes::required_node_terms;
 use crate::names::is_short_digest;
 use crate::placement::affinity::{excludes, implies, matches_nothing, pinned_node};
@@ -21,6 +20,7 @@ use crate::placement::reason::{Reason, quoted};
 use crate::placement::toleration::tolerates;
 use crate::policy;
 use crate::systems::View;
+use crate::systems::fit::{self, Candidate, Obstacle, PodNeeds, Question};
 use crate::systems::streams::kinds::{Host, Location, Tags};
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Key, Name};
@@ -77,10 +77,10 @@ pub(crate) fn find_node<'v>(view: &'v View, host: &'v Host) -> Option<&'v str> {
     }
 }
 
-/// Asks in brackets for the node that is meant by a host that no node has: the only one with the same
+/// Formats a suggestion in brackets for a host that no node has: the only node with the same
 /// first label (`n1` and `n1.example.com`), or the one whose name differs in at most two adjacent
 /// characters. Empty if there is no such node, or several.
-pub(crate) fn meant(view: &View, host: &Host) -> String {
+pub(crate) fn suggest_node(view: &View, host: &Host) -> String {
     let Host::Name(name) = host else { return String::new() };
     let first_label = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let own = first_label(name);
@@ -157,7 +157,7 @@ impl Placing<'_> {
             return Some(Some(node.to_owned()));
         }
         if let Some((index, hash)) = parse_members(decision) {
-            let label = [keys::POOL_LABEL_PREFIX, hash].concat();
+            let label = keys::pool_label(hash);
             let index = index.map(|index| index.to_string());
             let term = on_labels(&[(&label, index.as_deref())]);
             if !all_terms(self.pod, |present| implies(present, &term)) {
@@ -172,7 +172,7 @@ impl Placing<'_> {
             let is_exclusive = pool_of_hash(hash, self.view).is_some_and(|(name, pool)| {
                 pool.exclusive && *name.namespace == *self.pod.namespace
             });
-            // It names the members that the pool had then.
+            // No hostnames: those in the pod's affinity are of the members that the pool had then.
             self.require_members(value, hash, is_exclusive, index, &[]);
             self.record(key, value, decision);
             self.warn_about_node_name(key);
@@ -222,13 +222,16 @@ impl Placing<'_> {
     }
 
     fn resolve_host(&mut self, value: &str, host: &Host) -> Option<String> {
-        let kept = self.keep_recorded(keys::HOST, value, None);
-        kept.unwrap_or_else(|| self.bind_to_host(keys::HOST, value, host, &Wording {
+        if let Some(kept) = self.keep_recorded(keys::HOST, value, None) {
+            return kept;
+        }
+        let wording = Wording {
             what: format!("the {} {}", format_kind(host), quoted(value)),
             verbs: ["has", "have"],
             if_unknown: "name a node of this cluster (`kubectl get nodes -o wide` lists names and addresses)",
             if_ambiguous: "give the node's own name",
-        }))
+        };
+        self.bind_to_host(keys::HOST, value, host, &wording)
     }
 
     /// Binds the pod to the node of `host`. Reports a finding if there is no such node, or several.
@@ -259,7 +262,7 @@ impl Placing<'_> {
                 Some(node)
             }
             Resolved::Unknown => {
-                let problem = format!("no node {has} {what}{}", meant(self.view, host));
+                let problem = format!("no node {has} {what}{}", suggest_node(self.view, host));
                 self.refuse(Reason::UnknownHost, key, problem, if_unknown)
             }
             Resolved::Ambiguous(nodes) => {
@@ -275,7 +278,7 @@ impl Placing<'_> {
         self.kept_off_by(self.view.node_marks.exclusive_pool(node)?)
     }
 
-    /// The pool with this hash; `None` if the pod tolerates its taint.
+    /// Returns the owner with this hash; `None` if the pod tolerates the taint of that pool.
     fn kept_off_by(&self, hash: &str) -> Option<Owner<'_>> {
         let mut tolerations = self.pod.tolerations.iter().flatten();
         let tolerated = tolerations.any(|own| {
@@ -283,7 +286,13 @@ impl Placing<'_> {
             taints.any(|key| tolerates(own, key, hash, keys::EXCLUSIVE_EFFECT))
         });
         // An element may ask for an exclusive pool, and for a host that is one of its members.
-        let is_given = |change: &Change| matches!(change, Change::Toleration { key, value, .. } if *key == keys::EXCLUSIVE_TAINT && value == hash);
+        let is_given = |change: &Change| {
+            matches!(
+                change,
+                Change::Toleration { key, value, .. }
+                    if *key == keys::EXCLUSIVE_TAINT && value == hash
+            )
+        };
         if tolerated || self.outcome.intents.iter().any(|intent| is_given(&intent.change)) {
             return None;
         }

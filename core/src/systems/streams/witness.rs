@@ -1,8 +1,8 @@
-//! Searches a placement of a whole job: a witness that all constraints can hold together, or the proof
-//! that they cannot.
+//! Searches for a placement of a whole job: a witness that all constraints can hold together, or the
+//! proof that they cannot.
 //!
 //! A scheduler places one pod after the other and cannot know which node a later pod needs. A job
-//! describes all of its pods, so here they are placed together. The types say nothing of Kubernetes:
+//! describes all of its pods, so here they are placed together. The types know nothing of Kubernetes:
 //! a [`Problem`] has [`Unit`]s (processing elements that share a node), [`Pool`]s whose members are to
 //! be chosen, and [`Class`]es of nodes that no constraint tells apart, with their number. A thousand
 //! elements on five thousand nodes are therefore a small problem.
@@ -19,7 +19,7 @@
 //!    others to keep apart from finds a node wherever these are. Nearly always no unit is left.
 //! 2. `search` places the others: backtracking with forward checking, the unit with the fewest nodes
 //!    left first (weighted by its earlier failures), and restarts. Of equal nodes that are not used
-//!    only the first is tried. `matching` sees at once that more units are kept apart than there are
+//!    only the first is tried. `matching` detects at once that more units are kept apart than there are
 //!    nodes, for which backtracking, and a SAT solver too, would take exponential time.
 //! 3. `complete` places what `model` has left out, and chooses the remaining members of pools.
 //!
@@ -28,7 +28,7 @@
 //! 0.19) need a variable for each unit on each node, five million for a thousand elements on five
 //! thousand nodes, and cannot use that nodes are interchangeable. `pumpkin-solver` 0.5 (constraint
 //! programming in pure Rust) documents cumulative, disjunctive, element, arithmetic and clausal
-//! constraints: none that sees by a matching that units kept apart are too many, and no classes with
+//! constraints: none detects by a matching that too many units are kept apart, and none has classes with
 //! numbers. Either would have to be given a problem that is reduced as `model` does it, and what is left
 //! then is small. Sets of nodes are `fixedbitset`'s.
 
@@ -204,12 +204,12 @@ impl Witness {
 }
 
 impl Problem {
-    /// Classes without any element, as large as the problem.
+    /// Returns an empty set that can hold every class of the problem.
     pub(crate) fn no_classes(&self) -> Classes {
         Classes::with_capacity(self.classes.len())
     }
 
-    /// Returns the units of each token, without those that are alone, and the latter.
+    /// Returns the units of each token, except those that are alone, and the units that are alone.
     fn separated(&self) -> (Vec<Vec<usize>>, Vec<usize>) {
         let tokens = self.units.iter().flat_map(|unit| &unit.tokens).max();
         let mut of_tokens = vec![Vec::new(); tokens.map_or(0, |most| most + 1)];
@@ -263,7 +263,7 @@ impl Problem {
         (0..self.classes[class].count).map(move |number| Place { class, number })
     }
 
-    /// Returns the nodes of the exclusive pools, of which all have these members.
+    /// Returns the nodes of the exclusive pools. `members` are the members of all pools.
     fn exclusive_places(&self, members: &[BTreeMap<u32, Place>]) -> HashSet<Place> {
         let pools = self.pools.iter().zip(members).filter(|(pool, _)| pool.exclusive);
         pools.flat_map(|(_, members)| members.values().copied()).collect()
@@ -274,7 +274,7 @@ impl Problem {
         classes.ones().map(|class| self.classes[class].count).sum()
     }
 
-    /// The members of a unit's pools that it claims, and the classes that its other claims leave.
+    /// Returns the claims of a unit, taken together.
     pub(crate) fn location(&self, unit: &Unit) -> Location {
         let mut location = Location::default();
         for claim in &unit.claims {

@@ -13,7 +13,7 @@ use crate::kubernetes::{claims, is_finished, node_name};
 use crate::systems::check::words::{SEE_CONTROLLER, counted, some};
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::coschedule::groups::Group;
-use crate::systems::coschedule::kinds::{FIRST, Placeholder};
+use crate::systems::coschedule::kinds::{FIRST, Placeholder, pod_of};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::reconcile::{self, Explained};
@@ -57,7 +57,7 @@ impl<'c> CheckedGroup<'c> {
         };
         let isolated = group.is_some_and(|group| group.isolated);
         let volumes = volumes::of_claims(&claims, &cluster.view);
-        let pod = cluster.pod(&name.namespace, &format!("{}{FIRST}", name.name));
+        let pod = cluster.pod(&name.namespace, &pod_of(name).name);
         let spec = pod.and_then(|pod| pod.spec.as_ref());
         Self {
             context: *context,

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use super::Conflict;
-use super::uses::{Task, Uses, known};
+use super::uses::{Task, Uses, known_labels};
 use crate::placement::affinity::excludes;
 use crate::placement::intent::AnyOf;
 use crate::systems::coschedule::kinds::{Access, PipelineRun};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::record::Record;
+use crate::systems::disjoint_sets::DisjointSets;
 
 /// A future group: its units and tasks, by their indexes.
 #[derive(Default)]
@@ -22,24 +23,24 @@ pub(super) struct Part<'v> {
     /// Sorted, each once.
     pub(super) tasks: Vec<usize>,
     /// True if its tasks are known.
-    pub(super) has_tasks: bool,
+    pub(super) knows_tasks: bool,
     pub(super) selector: BTreeMap<&'v str, &'v str>,
 }
 
 /// The labels of nodes that tasks ask for, each with its value and the first task that asks for it.
-type Wishes<'v> = BTreeMap<&'v str, (&'v str, &'v str)>;
+type Selectors<'v> = BTreeMap<&'v str, (&'v str, &'v str)>;
 
 /// A label of which tasks ask for two values, and each value with the first task that asks for it.
 type Clash<'v> = (&'v str, [(&'v str, &'v str); 2]);
 
-/// Combines wishes: the task, the label and its value. Each label has its first value; the first other value
-/// is returned as a clash.
+/// Combines node selectors, given as the task, the label and its value. Each label has its first value; the first other
+/// value is returned as a clash.
 fn combine<'v>(
-    wishes: impl Iterator<Item = (&'v str, &'v str, &'v str)>,
-) -> (Wishes<'v>, Option<Clash<'v>>) {
-    let mut joined = Wishes::new();
+    selectors: impl Iterator<Item = (&'v str, &'v str, &'v str)>,
+) -> (Selectors<'v>, Option<Clash<'v>>) {
+    let mut joined = Selectors::new();
     let mut clash = None;
-    for (task, label, value) in wishes {
+    for (task, label, value) in selectors {
         let first = *joined.entry(label).or_insert((value, task));
         if first.0 != value && clash.is_none() {
             clash = Some((label, [first, (value, task)]));
@@ -65,8 +66,8 @@ fn contradiction(clash: Clash<'_>, is_alone: bool) -> Conflict {
     ))
 }
 
-fn values<'v>(wishes: Wishes<'v>) -> BTreeMap<&'v str, &'v str> {
-    wishes.into_iter().map(|(label, (value, _))| (label, value)).collect()
+fn values<'v>(selectors: Selectors<'v>) -> BTreeMap<&'v str, &'v str> {
+    selectors.into_iter().map(|(label, (value, _))| (label, value)).collect()
 }
 
 /// Forms the parts of a run.
@@ -104,8 +105,8 @@ impl<'v> Parting<'_, 'v> {
         parts
     }
 
-    /// The recorded parts, and what no record has of the derived ones.
-    fn apply_records(&self, derived: Vec<Part<'v>>) -> Vec<Part<'v>> {
+    /// Returns the recorded parts, and what no record has of the computed ones.
+    fn apply_records(&self, computed: Vec<Part<'v>>) -> Vec<Part<'v>> {
         let (mut parts, by_unit) = self.recorded_parts();
         let recorded: BTreeMap<Box<str>, usize> =
             parts.iter().enumerate().map(|(index, part)| (part.key.clone(), index)).collect();
@@ -119,10 +120,10 @@ impl<'v> Parting<'_, 'v> {
                 parts[*part].tasks.push(index);
             }
         }
-        for mut part in derived {
+        for mut part in computed {
             part.units.retain(|unit| !by_unit.contains_key(unit));
             part.tasks.retain(|task| !taken[*task]);
-            if !part.has_tasks {
+            if !part.knows_tasks {
                 let joins = |unit: &usize| self.joins_first_part(*unit);
                 let (joining, left) = part.units.into_iter().partition(joins);
                 parts[0].units.extend::<BTreeSet<usize>>(joining);
@@ -131,7 +132,7 @@ impl<'v> Parting<'_, 'v> {
             }
             let is_needed =
                 !part.tasks.is_empty() || part.units.iter().any(|unit| self.needs_one_node(unit));
-            match recorded.get(&part.key).filter(|_| part.has_tasks) {
+            match recorded.get(&part.key).filter(|_| part.knows_tasks) {
                 Some(known) => parts[*known].join(part),
                 None if is_needed => parts.push(part),
                 None => {}
@@ -141,9 +142,9 @@ impl<'v> Parting<'_, 'v> {
         parts
     }
 
-    /// Returns true if a unit that no record has joins the first recorded part if it is not known which tasks use
-    /// it: one of a child run, which appears later, or of a run with one group. The other claims of a run
-    /// whose Pipeline was deleted form a group of their own.
+    /// Returns true if a unit that is in no record joins the first recorded part while it is not known which tasks use
+    /// it: a unit of a child run, which appears later, or of a run with one group. The other claims of a run whose
+    /// Pipeline was deleted form a group of their own.
     fn joins_first_part(&self, unit: usize) -> bool {
         self.mode != CoscheduleMode::Workspaces
             || self.uses.missing_pipeline.is_none()
@@ -163,7 +164,7 @@ impl<'v> Parting<'_, 'v> {
         self.uses.units[*unit].access.needs_one_node()
     }
 
-    /// The parts of the recorded groups, and the one of each unit that needs one node.
+    /// Returns the parts of the recorded groups, and for each unit that needs one node the index of its part.
     fn recorded_parts(&self) -> (Vec<Part<'v>>, BTreeMap<usize, usize>) {
         let Uses { tasks, by_claim, by_workspace, .. } = self.uses;
         let groupable = self.groupable();
@@ -186,7 +187,7 @@ impl<'v> Parting<'_, 'v> {
                 key: record.key.clone(),
                 units: units.into_iter().filter(is_its).collect(),
                 tasks: tasks.copied().collect(),
-                has_tasks: record.tasks.is_some() || self.uses.knows_tasks,
+                knows_tasks: record.tasks.is_some() || self.uses.knows_tasks,
                 selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
             }
         };
@@ -194,41 +195,31 @@ impl<'v> Parting<'_, 'v> {
         (parts, by_unit)
     }
 
-    /// Connected components of the units that need one node: a task joins the units that it uses. Each
-    /// with the tasks that use it.
+    /// Returns the connected components of the units that need one node, each with the tasks that use it: a task
+    /// connects the units that it uses.
     fn components(&self) -> Vec<(BTreeSet<usize>, Vec<usize>)> {
-        fn find(parent: &mut [usize], mut of: usize) -> usize {
-            while parent[of] != of {
-                parent[of] = parent[parent[of]];
-                of = parent[of];
-            }
-            of
-        }
         let Uses { units, tasks, .. } = self.uses;
         let one_node = |unit: &usize| self.needs_one_node(unit);
-        let mut parent: Vec<usize> = (0..units.len()).collect();
+        // The root of a component is its earliest unit.
+        let mut sets = DisjointSets::new(units.len());
         for task in tasks {
             let mut used = task.units.iter().copied().filter(one_node);
             let Some(first) = used.next() else { continue };
-            for other in used {
-                let (a, b) = (find(&mut parent, first), find(&mut parent, other));
-                // The earlier unit becomes the representative.
-                parent[a.max(b)] = a.min(b);
-            }
+            used.for_each(|other| sets.join(first, other));
         }
         let mut components: BTreeMap<usize, (BTreeSet<usize>, Vec<usize>)> = BTreeMap::new();
         for unit in (0..units.len()).filter(one_node) {
-            components.entry(find(&mut parent, unit)).or_default().0.insert(unit);
+            components.entry(sets.root(unit)).or_default().0.insert(unit);
         }
         for (index, task) in tasks.iter().enumerate() {
             if let Some(unit) = task.units.iter().copied().find(one_node) {
-                components.entry(find(&mut parent, unit)).or_default().1.push(index);
+                components.entry(sets.root(unit)).or_default().1.push(index);
             }
         }
         components.into_values().collect()
     }
 
-    /// The key of a group that has these units: its first workspace, else its first claim.
+    /// Returns the key of a group that has these units: its first workspace, else its first claim.
     fn key_of(&self, units: &BTreeSet<usize>) -> Box<str> {
         let units = || units.iter().map(|unit| &self.uses.units[*unit]);
         let workspace = units().find_map(|unit| unit.workspaces.first());
@@ -244,10 +235,10 @@ impl<'v> Parting<'_, 'v> {
             let components = self.components().into_iter();
             let part = |(units, tasks): (BTreeSet<usize>, Vec<usize>)| Part {
                 key: self.key_of(&units),
-                selector: values(self.wishes_of_sharing(&tasks)),
+                selector: values(self.selectors_of_sharing(&tasks)),
                 units,
                 tasks,
-                has_tasks: true,
+                knows_tasks: true,
             };
             return components.map(part).collect();
         }
@@ -261,8 +252,8 @@ impl<'v> Parting<'_, 'v> {
         Some(part).filter(|_| !is_empty).into_iter().collect()
     }
 
-    /// Combines the wishes of tasks.
-    fn wishes_of(&self, tasks: &[usize]) -> (Wishes<'v>, Option<Clash<'v>>) {
+    /// Combines the node selectors of tasks.
+    fn selectors_of(&self, tasks: &[usize]) -> (Selectors<'v>, Option<Clash<'v>>) {
         combine(
             tasks.iter().map(|task| &self.uses.tasks[*task]).flat_map(|task| {
                 task.selector.iter().map(|&(label, value)| (task.name, label, value))
@@ -270,23 +261,24 @@ impl<'v> Parting<'_, 'v> {
         )
     }
 
-    /// Combines the wishes of tasks that share a claim. If they contradict each other, reports the
-    /// conflict and returns the run's own.
-    fn wishes_of_sharing(&mut self, tasks: &[usize]) -> Wishes<'v> {
-        let (joined, clash) = self.wishes_of(tasks);
+    /// Combines the node selectors of tasks that share a claim. If they contradict each other, reports the conflict and
+    /// returns the run's own.
+    fn selectors_of_sharing(&mut self, tasks: &[usize]) -> Selectors<'v> {
+        let (joined, clash) = self.selectors_of(tasks);
         let Some(clash) = clash else { return joined };
         self.conflicts.push(contradiction(clash, false));
         let first = tasks.first().map_or("", |task| self.uses.tasks[*task].name);
-        let of_run = known(self.run.template.node_selector.as_ref(), None);
+        let of_run = known_labels(self.run.template.node_selector.as_ref(), None);
         of_run.map(|(label, value)| (label, (value, first))).collect()
     }
 
     /// Combines the node selectors of the run and all its tasks, which are not known, or returns the run's own if
     /// they contradict each other.
     fn selector_of_run(&self) -> BTreeMap<&'v str, &'v str> {
-        let own = || known(self.run.template.node_selector.as_ref(), None);
+        let own = || known_labels(self.run.template.node_selector.as_ref(), None);
         let of_tasks = self.run.task_overrides.iter();
-        let of_tasks = of_tasks.flat_map(|of| known(of.template.node_selector.as_ref(), None));
+        let of_tasks =
+            of_tasks.flat_map(|of| known_labels(of.template.node_selector.as_ref(), None));
         let all = own().chain(of_tasks);
         match combine(all.map(|(label, value)| ("", label, value))) {
             (joined, None) => values(joined),
@@ -306,16 +298,16 @@ impl<'v> Parting<'_, 'v> {
         components.iter().flat_map(|(_, users)| users).for_each(|task| is_single[*task] = false);
         let singles = (0..self.uses.tasks.len()).filter(|task| is_single[*task]);
         let singles = singles.map(|task| (BTreeSet::new(), vec![task]));
-        let mut wishes = Wishes::new();
+        let mut selectors = Selectors::new();
         let mut left_out = None;
         for (units, users) in components.into_iter().chain(singles) {
             let (own, of_matrix) = if units.is_empty() {
-                self.wishes_of(&users)
+                self.selectors_of(&users)
             } else {
-                (self.wishes_of_sharing(&users), None)
+                (self.selectors_of_sharing(&users), None)
             };
             let clash = own.iter().find_map(|(label, second)| {
-                let first = wishes.get(label).filter(|first| first.0 != second.0)?;
+                let first = selectors.get(label).filter(|first| first.0 != second.0)?;
                 Some(contradiction((*label, [*first, *second]), true))
             });
             if clash.is_some() {
@@ -323,16 +315,17 @@ impl<'v> Parting<'_, 'v> {
                 left_out = left_out.or(clash);
                 continue;
             }
-            own.into_iter().for_each(|(label, wish)| _ = wishes.entry(label).or_insert(wish));
+            own.into_iter()
+                .for_each(|(label, wanted)| _ = selectors.entry(label).or_insert(wanted));
             match of_matrix {
-                // Its pods with the first value are in the group, by their node selectors.
+                // The task's pods with the first value are in the group, by their node selectors.
                 Some(of_matrix) => self.conflicts.push(contradiction(of_matrix, true)),
                 None => run.tasks.extend(users),
             }
         }
         self.conflicts.extend(left_out);
         run.tasks.sort_unstable();
-        Part { has_tasks: true, selector: values(wishes), ..run }
+        Part { knows_tasks: true, selector: values(selectors), ..run }
     }
 
     /// Splits a part whose volumes no common node can mount into one part for each set of volumes that a
@@ -359,8 +352,8 @@ impl<'v> Parting<'_, 'v> {
             };
             let (tasks, others) = left.into_iter().partition(is_its);
             left = others;
-            let (has_tasks, selector) = (part.has_tasks, part.selector.clone());
-            parts.push(Part { key, units: set.clone(), tasks, has_tasks, selector });
+            let (knows_tasks, selector) = (part.knows_tasks, part.selector.clone());
+            parts.push(Part { key, units: set.clone(), tasks, knows_tasks, selector });
         }
         parts
     }

@@ -145,7 +145,7 @@ fn summarize(groups: &Groups) -> String {
         });
         let claims = claims.collect::<Vec<_>>().join(" ");
         let tasks = group.tasks.iter().flatten().map(AsRef::as_ref).collect::<Vec<_>>().join(" ");
-        let derived = if group.derived { "?" } else { "" };
+        let derived = if group.has_unknown_claims { "?" } else { "" };
         format!("{}: {claims}{derived} / {tasks}", group.key).trim_end().to_owned()
     };
     groups.groups.iter().map(summary).collect::<Vec<_>>().join("; ")

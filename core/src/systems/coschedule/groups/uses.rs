@@ -27,8 +27,8 @@ pub(super) struct Unit<'v> {
 }
 
 impl Unit<'_> {
-    /// Returns its claim, if that is known.
-    pub(super) fn of_group(&self) -> Option<GroupClaim> {
+    /// Returns its claim as one of a group, if it is known.
+    pub(super) fn group_claim(&self) -> Option<GroupClaim> {
         let (name, one_node) = (self.claim?.into(), self.access.needs_one_node());
         Some(GroupClaim { name, template: self.template, one_node })
     }
@@ -55,7 +55,7 @@ pub(super) struct Uses<'v> {
     pub(super) tasks: Vec<Task<'v>>,
     /// True if it is known which task uses which claims.
     pub(super) knows_tasks: bool,
-    /// The Pipeline that the run names and that does not exist.
+    /// The Pipeline that the run names and that the View does not have.
     pub(super) missing_pipeline: Option<Key>,
     /// The claims that the watches have not delivered.
     pub(super) awaited: Vec<Key>,
@@ -63,7 +63,7 @@ pub(super) struct Uses<'v> {
 
 /// Returns the labels of a node selector that are known for a task, those of its matrix with each value;
 /// `None`: for all tasks, which are not known.
-pub(super) fn known<'v>(
+pub(super) fn known_labels<'v>(
     selector: Option<&'v Selector>,
     task: Option<(&'v Pipeline, &'v PipelineTask)>,
 ) -> impl Iterator<Item = (&'v str, &'v str)> {
@@ -98,14 +98,15 @@ impl<'v> Uses<'v> {
         for claim in run.template.mounted.iter().flat_map(|claim| claim.of_task(None)) {
             uses.unit_of(claim);
         }
-        for of_task in &run.task_overrides {
+        for task_override in &run.task_overrides {
             let task = pipeline.and_then(|pipeline| {
-                let task = pipeline.tasks.iter().find(|task| task.name == of_task.task);
+                let task = pipeline.tasks.iter().find(|task| task.name == task_override.task);
                 Some((pipeline, task?))
             });
-            for claim in of_task.template.mounted.iter().flat_map(|claim| claim.of_task(task)) {
+            for claim in task_override.template.mounted.iter().flat_map(|claim| claim.of_task(task))
+            {
                 let unit = uses.unit_of(claim);
-                mounted.entry(&of_task.task).or_default().push(unit);
+                mounted.entry(&task_override.task).or_default().push(unit);
             }
         }
         uses.knows_tasks = pipeline.is_some();
@@ -143,7 +144,7 @@ impl<'v> Uses<'v> {
             units.extend(workspaces.filter_map(|of| self.by_workspace.get(&**of)));
             let own = selectors.get(&*task.name).copied();
             let selector = own.or(run.template.node_selector.as_ref());
-            Task { name: &task.name, units, selector: known(selector, of_task).collect() }
+            Task { name: &task.name, units, selector: known_labels(selector, of_task).collect() }
         });
         tasks.collect()
     }

@@ -34,6 +34,11 @@ const PREFIX: &str = "stowplan.dev/";
 /// The suffix that a StatefulSet adds to its name for its first pod, a placeholder's only one.
 pub(crate) const FIRST: &str = "-0";
 
+/// Returns the name of the pod of the placeholder with this name.
+pub(crate) fn pod_of(placeholder: &Name) -> Name {
+    Name::new(&placeholder.namespace, &[&*placeholder.name, FIRST].concat())
+}
+
 /// A placeholder: a StatefulSet whose label [`PLACEHOLDER`] is its own name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Placeholder {

@@ -5,6 +5,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::kubernetes::condition;
 
+/// The part of the scheduler's message that says that required pod affinity was not met.
+const NO_AFFINITY_MATCH: &str = "didn't match pod affinity rules";
+
 /// Since when and why the scheduler finds no node for a pod.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Unschedulable {
@@ -23,6 +26,11 @@ impl Unschedulable {
     /// of a claim's volume.
     pub(crate) fn read_with_errors(pod: &core::Pod) -> Option<Self> {
         Self::with_reason(pod, &["Unschedulable", "SchedulerError"])
+    }
+
+    /// Returns true if some node was refused because the pod's required pod affinity was not met.
+    pub(crate) fn lacks_affinity_match(&self) -> bool {
+        self.message.contains(NO_AFFINITY_MATCH)
     }
 
     fn with_reason(pod: &core::Pod, reasons: &[&str]) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! How a pod follows the placeholder of its group.
+//! Decides how a pod follows the placeholder of its group.
 //!
 //! A member gets one required pod-affinity term to its placeholder. If that is not possible, it gets the
 //! placeholder's node by name. While there is no node, it gets a gate.
@@ -28,10 +28,10 @@ const VIRTUAL_NODES: [(&str, &str); 2] =
 /// The label of the pods that EKS runs on Fargate, which it adds at admission.
 const ON_FARGATE: &str = "eks.amazonaws.com/fargate-profile";
 
-/// How a pod follows its placeholder that waits for its node, in the record.
+/// The end of the record's entry for a pod that waits for the node of its placeholder.
 const WAITS: &str = ", on the node that it gets";
 
-/// How a pod follows its placeholder.
+/// A way in which a pod follows its placeholder.
 enum Way<'n> {
     /// By pod affinity to the placeholder, behind a gate until that has a node and no longer holds the pod's room.
     Term { term: PodTerm, is_gated: bool },
@@ -119,6 +119,7 @@ impl<'p> PodRequest<'p> {
     fn has_waited(&self) -> bool {
         let record = self.pod.annotation(record::KEY).unwrap_or_default();
         let entries = record::entries(record, NAME);
+        // Earlier releases recorded ", gated".
         entries.iter().any(|entry| entry.ends_with(WAITS) || entry.ends_with(", gated"))
     }
 
@@ -145,8 +146,8 @@ impl<'p> PodRequest<'p> {
         let name = Name::new(self.pod.namespace, joined.placeholder);
         let current = view.placeholder_pod(&name).and_then(|pod| pod.place());
         let way = self.way_to(&name, current);
-        // Without a controller, a pod can only join a placeholder on an eligible node. A gate always
-        // needs the controller, and so does a pod whose claims are replaced.
+        // Without a controller, a pod can only join a placeholder on an eligible node. A gate always needs the
+        // controller. A pod whose claims are replaced cannot run without its placeholder, so it gets the term anyway.
         let is_alone = !view.controller_present()
             && self.policy.coschedule.controller_absent == ControllerAbsent::Admit;
         let waits = match &way {
@@ -175,7 +176,7 @@ impl<'p> PodRequest<'p> {
     /// Finds how the pod follows its placeholder, which is on the node `current`, if that can be created.
     fn way_to<'n>(&self, placeholder: &Name, current: Option<&'n str>) -> Way<'n> {
         let term = toward(&placeholder.name);
-        let stays = || {
+        let has_member_there = || {
             current.is_some_and(|node| {
                 let mut members = self.view.members_of(placeholder);
                 members.any(|(_, member)| member.place() == Some(node))
@@ -185,7 +186,7 @@ impl<'p> PodRequest<'p> {
             _ if !takes_pod_term(self.pod, &term) => true,
             Binding::Affinity => false,
             Binding::Node => true,
-            Binding::Auto => stays(),
+            Binding::Auto => has_member_there(),
         };
         let pod = self.view.placeholder_pod(placeholder);
         let kept = self.policy.coschedule.placeholder.requests.amounts();
@@ -273,7 +274,7 @@ impl<'p> PodRequest<'p> {
     }
 }
 
-/// The pod-affinity term to a placeholder.
+/// Returns the pod-affinity term to a placeholder.
 fn toward(placeholder: &str) -> PodTerm {
     let labels = [(keys::COMPONENT, keys::COMPONENT_VALUE), (keys::INSTANCE, placeholder)];
     PodTerm {
@@ -282,7 +283,7 @@ fn toward(placeholder: &str) -> PodTerm {
     }
 }
 
-/// The pod-affinity term to the other members of a placeholder.
+/// Returns the pod-affinity term to the members of a placeholder.
 fn toward_members(placeholder: &str) -> PodTerm {
     let labels = [(keys::MEMBER, placeholder.to_owned())].into();
     PodTerm { enforcement: Enforcement::Required, selector: Selector::Labels(labels) }

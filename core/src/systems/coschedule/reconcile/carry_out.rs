@@ -24,7 +24,7 @@ use crate::view::resource::STATEFUL_SET;
 use crate::view::resource::{POD, Resource};
 use crate::view::{Identity, Name};
 
-/// The annotations whose values are times.
+/// The annotations whose values can be times.
 pub(super) const TIMES: &[&str] = &[FAILED, IDLE_SINCE, MISSING_SINCE];
 
 /// A plan that is being built.
@@ -298,7 +298,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 let write = Write::Part("status", vec![test_uid(uid), nominated]);
                 self.write(POD, name, uid, write);
             }
-            Step::Release(why) => self.release(pod, &why),
+            Step::Recreate(why) => self.recreate_member(pod, &why),
             Step::Strand(reason, note) => {
                 let event = Event { warning: true, reason, note };
                 self.report(Target::new(POD, name, uid), event);
@@ -307,7 +307,11 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
     }
 
     /// Deletes a waiting member that its owner recreates.
-    pub(super) fn release(&mut self, GroupPod { name, member, .. }: GroupPod<'_>, why: &str) {
+    pub(super) fn recreate_member(
+        &mut self,
+        GroupPod { name, member, .. }: GroupPod<'_>,
+        why: &str,
+    ) {
         let owner = if member.task_run.is_some() { "TaskRun" } else { "owner" };
         self.act(recreate(name, &member.identity, owner, why));
     }

@@ -1,6 +1,6 @@
-//! Removes the scheduling gates of members. They wait until their placeholder has a node, and those that
-//! cannot follow it by pod affinity then require that node by name. Where the API server refuses the placeholder, or
-//! it has stepped aside, they run without it.
+//! Removes the scheduling gates of members. Members wait until their placeholder has a node, and those that cannot
+//! follow it by pod affinity then require that node by name. If the API server refuses the placeholder, or it has
+//! stepped aside, the members run without it.
 //!
 //! While a pod is gated, the API server allows requirements to be added to its required node terms.
 //! So one patch adds them and removes the gate. It tests the version of the pod, because the indexes
@@ -89,7 +89,8 @@ impl PlanBuilder<'_, '_> {
                 continue;
             }
             let node = only.or_else(|| beside.filter(|_| !details.follows || !is_marked));
-            // Without a gate it cannot be bound to a node by name; and while others hold it, that node may go.
+            // Without a gate it cannot be bound to a node by name; and while gates of others hold it, that node may be
+            // removed.
             let is_bindable = match details.follows {
                 true => pod.is_gated() || beside.is_none() || is_marked || only.is_some(),
                 false => pod.member.other_gate().is_none(),
@@ -110,14 +111,14 @@ impl PlanBuilder<'_, '_> {
         (actions, is_needed)
     }
 
-    /// Removes the gates of members whose placeholder neither exists nor will be created.
+    /// Removes the gates of members whose placeholder will not be created, or exists without a node and gets none.
     pub(super) fn lift_forgotten_gates(&mut self, desired: &BTreeMap<Name, Desired<'_>>) {
         let (view, policy) = (self.view(), self.facts.policy);
         let pods = view.members().filter_map(GroupPod::new);
         for pod in pods.filter(GroupPod::is_gated) {
             let GroupPod { name, member, details } = pod;
             let placeholder = member.placeholder.as_deref();
-            // A placeholder that is no longer wanted gets no other node or room.
+            // Where the policy or the namespace opts out, a placeholder keeps the node that it has and gets no other.
             let will_place = |of: &Name| {
                 let is_off = !policy.coschedule.enabled
                     || Exclusion::of_namespace(&of.namespace, view, policy).is_some();
@@ -127,9 +128,10 @@ impl PlanBuilder<'_, '_> {
                 placeholder.map(|of| Name::new(&name.namespace, of)).is_some_and(|of| {
                     desired.contains_key(&of) || view.placeholder(&of).is_some() && will_place(&of)
                 });
-            let Some(action) = ungate(pod, None, &[]).filter(|_| !is_expected) else {
+            if is_expected {
                 continue;
-            };
+            }
+            let Some(action) = ungate(pod, None, &[]) else { continue };
             let effect = match details.follows {
                 true => "it requires one: delete it, so that it is created without",
                 false => "so it may run on any node",

@@ -25,8 +25,9 @@ use crate::view::Name;
 /// The longest time that a pod with a parked claim waits before it is deleted.
 const LONGEST_PARKED: SignedDuration = SignedDuration::from_mins(1);
 
-/// Decides about a placeholder that is not needed, or not stowplan's. A decision without a step leaves it as it is:
-/// it is being deleted, is another's, or Tekton is not served. `None`: an active group needs it.
+/// Decides about a placeholder that is not needed, or that stowplan did not create. A decision without a step leaves it
+/// as it is: it is being deleted, stowplan did not create it, or Tekton is not served. `None`: an active group needs
+/// it.
 pub(super) fn end<'v>(state: &State<'v>, facts: &Facts<'v>) -> Option<Decision<'v>> {
     let State { name, placeholder, view, .. } = state;
     // Users can set the label on a StatefulSet that is not stowplan's.
@@ -56,9 +57,9 @@ pub(super) fn end<'v>(state: &State<'v>, facts: &Facts<'v>) -> Option<Decision<'
     }
 }
 
-/// A native group's placeholder without members is kept for `groupTTL`: the group's next pod should get
-/// the same node.
-/// Not if one of its claims is being deleted: Kubernetes keeps a deleted claim while a pod mounts it.
+/// Decides about a native group's placeholder without members: keeps it for `groupTTL`, because the group's next pod
+/// should get the same node. Deletes it at once if one of its claims is being deleted: Kubernetes keeps a deleted claim
+/// while a pod mounts it.
 fn end_without_members<'v>(state: &State<'v>, facts: &Facts<'v>) -> Decision<'v> {
     let State { name, placeholder, details, view, .. } = state;
     let ended = Decision { next: Next::Delete, ..Decision::default() };
@@ -164,7 +165,10 @@ impl<'v> PlanBuilder<'_, 'v> {
     /// deleted, whatever the policy's `repair` is. Its TaskRun recreates it with the same name, and the
     /// webhook then replaces the claim. If the webhook is still unavailable, each pod waits before it is
     /// deleted: as long as its TaskRun had existed when the pod was created, and at most a minute.
-    pub(super) fn release_from_parked(&mut self, desired: &BTreeMap<Name, Desired<'_>>) {
+    pub(super) fn recreate_pods_with_parked_claims(
+        &mut self,
+        desired: &BTreeMap<Name, Desired<'_>>,
+    ) {
         let replaced = desired.iter().flat_map(|(name, desired)| {
             let claims = desired.templates.iter();
             claims.map(|(claim, _)| Name::new(&name.namespace, claim))
@@ -211,6 +215,6 @@ impl<'v> PlanBuilder<'_, 'v> {
             "claim {} is parked and never bound, and the pod does not mount the placeholder's claim that replaces it",
             claim.name
         );
-        self.release(pod, &why);
+        self.recreate_member(pod, &why);
     }
 }

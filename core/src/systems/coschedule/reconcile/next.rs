@@ -11,7 +11,7 @@
 //! 3. While no member runs: add new claims, and remove those of other groups.
 //! 4. No pod: after a while record that, so that new members no longer wait for it, and later release
 //!    those that wait (`unplaced`).
-//!    A pod that a queue holds, or that it counts while it holds a member: step aside after a while.
+//!    A pod that a queue holds, or counts while it holds a member: step aside after a while.
 //! 5. A pod without a node: leave it alone while a scheduling gate of others holds it. Recreate it if its plan
 //!    differs from the template's. Else change the template if another one would give it a node (`unplaced`).
 //! 6. A pod on a node: it stays while members run there. It leaves a node that was deleted, is
@@ -108,7 +108,7 @@ pub(crate) enum Step {
     /// Let the scheduler keep room for it on this node, or no longer.
     Nominate(Option<Box<str>>),
     /// Delete it for this reason, so that its owner creates it again.
-    Release(String),
+    Recreate(String),
     /// Report with this reason and note that it cannot run, and that nothing creates it again.
     Strand(&'static str, String),
 }
@@ -134,7 +134,7 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    /// Returns true if its kubelet may never report the end of a pod.
+    /// Returns true if the node's kubelet may never report that a pod has ended.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, Self::Deleted(_) | Self::NotReady(_))
     }
@@ -264,7 +264,8 @@ impl<'v> Decider<'_, 'v> {
             _ if pod.finished => Next::Nothing,
             Some(node) => self.on_node(pod, node),
             None if pod.identity.deleting => Next::Nothing,
-            // A queue takes one that is created again for a new one. It changes once it is released.
+            // To a queue, a pod that is created again is a new one. So it is changed only once the queue has released
+            // it.
             None if pod.is_gated => Next::Nothing,
             None => self.without_node(pod),
         }
@@ -296,8 +297,8 @@ impl<'v> Decider<'_, 'v> {
         self.decision.members.push((pod, step));
     }
 
-    /// The node on which the placeholder must be because of its leaders; `Some(None)`: any. `None` if that is not
-    /// known yet, which is reported.
+    /// Returns the node on which the placeholder must be because of its leaders; `Some(None)`: any. `None` if that is
+    /// not known yet, which is reported.
     fn follow(&mut self, desired: &Desired<'_>) -> Option<Option<Box<str>>> {
         let follow = self.facts.follow(desired);
         if let Err(why) = &follow {
@@ -391,14 +392,14 @@ impl<'v> Decider<'_, 'v> {
         is_unusable || is_foreign
     }
 
-    /// The placeholder has stepped aside. It does not come back: its pod would take the room again
-    /// that the next pod of its group needs. `None` if it has not.
+    /// Keeps a placeholder aside that has stepped aside: its pod would take the room again that the next pod of its
+    /// group needs. `None` if it has not stepped aside.
     fn stay_aside(&mut self) -> Option<Next> {
         let since = self.state.details.time(FAILED)?;
-        // They were admitted before the webhook saw that.
+        // These members were admitted before the webhook saw that the placeholder has stepped aside.
         match self.state.desired {
-            Some(_) => self.release_members(since, |pod| pod.needs_labels() && pod.keeps_labels()),
-            None => self.release_members(since, |_| true),
+            Some(_) => self.recreate_members(since, |pod| pod.needs_labels() && pod.keeps_labels()),
+            None => self.recreate_members(since, |_| true),
         }
         Some(Next::LetIn)
     }
@@ -422,9 +423,9 @@ impl<'v> Decider<'_, 'v> {
         is_due.then_some(Next::StepAside(Aside::Queue))
     }
 
-    /// Lets the placeholder step aside if a TaskRun of its run gets no pod because of a quota for longer
-    /// than the grace period, and no member needs the placeholder: without it the pod may be created.
-    /// Of several in a namespace the first by name does in each grace period, because its room may be enough.
+    /// Lets the placeholder step aside if a TaskRun of its run gets no pod because of a quota for longer than the grace
+    /// period, and no member needs the placeholder: without it the pod may be created. Of several in a namespace, only
+    /// the first by name steps aside in each grace period: its room may be enough.
     ///
     /// A placeholder that creates claims stays: its members cannot run without them.
     fn step_aside(&mut self) -> Option<Next> {

@@ -13,7 +13,7 @@ use serde_json::{Map, json};
 
 use super::carry_out::{PlanBuilder, recreate};
 use super::gate::require_node;
-use super::state::{PATIENCE, is_lost, is_open};
+use super::state::{PATIENCE, in_use, is_lost, is_open};
 use super::{Why, reason};
 use crate::placement::affinity::bound_to;
 use crate::systems::View;
@@ -27,9 +27,6 @@ use crate::systems::policy::Policy;
 use crate::systems::wake;
 use crate::view::Name;
 use crate::view::resource::POD;
-
-/// The part of the scheduler's message about a pod whose required pod affinity no node meets.
-const NOT_BESIDE: &str = "pod affinity rules";
 
 /// A pod that mounts claims in a namespace that asks for one node.
 #[derive(Clone, Copy)]
@@ -166,9 +163,8 @@ impl<'v> Sharing<'v> {
             return Err(lost);
         }
         let nodes = self.nodes(pod);
-        let used = |(node, (pod, claim)): (&&str, &(ClaimPod<'_>, &str))| {
-            format!("claim {claim} is in use by pod {} on node {node}", pod.name.name)
-        };
+        let used =
+            |(node, (pod, claim)): (&&str, &(ClaimPod<'_>, &str))| in_use(claim, pod.name, node);
         let mut all = nodes.iter();
         match (all.next(), all.next()) {
             (None, _) => Ok(None),
@@ -235,7 +231,7 @@ impl<'v> Sharing<'v> {
             let tried = woken.filter(|woken| *woken >= since && is_replaceable);
             let due = match tried {
                 Some(woken) => woken.checked_add(PATIENCE).ok().filter(|due| *due > now),
-                None if is_replaceable || unschedulable.message.contains(NOT_BESIDE) => {
+                None if is_replaceable || unschedulable.lacks_affinity_match() => {
                     wake::due(since, waiting.woken, PATIENCE)
                 }
                 None => None,
@@ -298,8 +294,8 @@ impl<'v> Sharing<'v> {
         nodes
     }
 
-    /// Describes another pod of the claims of a pod that is being deleted on a node that is NotReady or gone:
-    /// the scheduler counts it, and its volumes stay attached, until the node is back or somebody removes it.
+    /// Describes another pod of the claims of a pod that is being deleted on a node that is NotReady or gone: the
+    /// scheduler counts it, and its volumes stay attached, until the node is back or the pod is removed by hand.
     fn find_lost(&self, pod: ClaimPod<'v>) -> Option<String> {
         let mut lost = self.by_claim(pod).filter_map(|(users, claim)| Some((users.lost?, claim)));
         let (user, claim) = lost.next()?;

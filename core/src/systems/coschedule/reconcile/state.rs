@@ -14,7 +14,7 @@ use super::{Why, duration};
 use crate::systems::View;
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
 use crate::systems::coschedule::kinds::{
-    FIRST, Member, PipelineRun, Placeholder, PlaceholderDetails, PlaceholderPod,
+    Member, PipelineRun, Placeholder, PlaceholderDetails, PlaceholderPod, pod_of,
 };
 use crate::systems::coschedule::placeholder::Desired;
 use crate::systems::coschedule::pod_plan::PodPlan;
@@ -130,9 +130,6 @@ impl<'v> Facts<'v> {
     pub(super) fn follow(&self, desired: &Desired<'_>) -> Result<Option<Box<str>>, Why> {
         let is_isolated = desired.isolation.is_some();
         let wait = |note: String| Err(Why::SharedClaim(note));
-        let used = |claim: &str, pod: &Name, node: &str| {
-            format!("claim {claim} is in use by pod {} on node {node}", pod.name)
-        };
         let wait_for_end = |used: String| {
             wait(format!("{used}, and runs are isolated: this one starts when that pod has ended"))
         };
@@ -160,7 +157,7 @@ impl<'v> Facts<'v> {
             if member.identity.deleting && is_lost(node, self.view) {
                 continue;
             }
-            let used = used(claim, pod, node);
+            let used = in_use(claim, pod, node);
             if is_isolated && !family::belongs(pod, member, &name.name, run, self.view) {
                 return wait_for_end(used);
             }
@@ -174,7 +171,7 @@ impl<'v> Facts<'v> {
                     format!("claim {claim} is also mounted by pod {pod}, which has no node yet");
                 return wait(note);
             };
-            let used = used(claim, pod, node);
+            let used = in_use(claim, pod, node);
             if is_isolated {
                 return wait_for_end(used);
             }
@@ -360,7 +357,7 @@ impl<'v> State<'v> {
 
     /// The name of its pod.
     pub(super) fn pod_name(&self) -> Name {
-        Name::new(&self.name.namespace, &[&*self.name.name, FIRST].concat())
+        pod_of(self.name)
     }
 
     /// The nodes of the running members that stowplan has placed.
@@ -427,8 +424,8 @@ impl<'v> State<'v> {
         self.waiting.iter().filter_map(|pod| Some((*pod, pod.bound_by_name()?)))
     }
 
-    /// Returns since when the last of the members waits that the scheduler refuses, or that are gated until there is
-    /// room. The placeholder has its node since `placed`.
+    /// Returns the time since when the newest of the members waits that the scheduler refuses or that are gated until
+    /// there is room. The placeholder has had its node since `placed`.
     pub(super) fn kept_out_since(&self, placed: Option<Timestamp>) -> Option<Timestamp> {
         let is_kept_out =
             |pod: &&GroupPod<'_>| pod.details.unschedulable.is_some() || pod.is_gated();
@@ -458,4 +455,9 @@ pub(super) fn is_open(node: &str, tolerations: &[Toleration], view: &View) -> bo
 /// Returns true if a node was deleted or is NotReady.
 pub(super) fn is_lost(node: &str, view: &View) -> bool {
     !view.is_node_ready(node)
+}
+
+/// Describes a claim that a pod uses on a node.
+pub(super) fn in_use(claim: &str, pod: &Name, node: &str) -> String {
+    format!("claim {claim} is in use by pod {} on node {node}", pod.name)
 }

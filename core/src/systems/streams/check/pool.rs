@@ -11,10 +11,10 @@ use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::fit::{self, Obstacle, PodNeeds, Question};
 use crate::systems::streams::api::host_pool::{Member, MemberState};
 use crate::systems::streams::guard::{find_current, is_refused};
-use crate::systems::streams::kinds::{Form, HostPool, POOL_LABEL_PREFIX};
+use crate::systems::streams::kinds::{Form, HostPool, pool_label};
 use crate::systems::streams::owners::{nodes_of, unmarked_hosts};
 use crate::systems::streams::reasons::PoolReason;
-use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
+use crate::systems::streams::resolve::{Resolved, format_host, resolve, suggest_node};
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::Name;
 
@@ -45,7 +45,7 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> 
         let others = others.map(|(index, host)| match resolve(&cluster.view, host) {
             Resolved::Node(node) => format!("[{index}] {node}, not a member"),
             Resolved::Unknown => {
-                let near = meant(&cluster.view, host);
+                let near = suggest_node(&cluster.view, host);
                 format!("[{index}] no node has the {}{near}", format_host(host))
             }
             Resolved::Ambiguous(found) => {
@@ -197,8 +197,6 @@ pub(super) fn find_problem(
 fn lacks_label(pool: &HostPool, index: u32, candidate: fit::Candidate<'_>) -> bool {
     let hash = pool.hash.as_deref().filter(|_| pool.is_labelled());
     let labels = candidate.node.details.as_deref().map(|node| &node.labels);
-    let carried = hash
-        .zip(labels)
-        .and_then(|(hash, labels)| labels.get(format!("{POOL_LABEL_PREFIX}{hash}").as_str()));
+    let carried = hash.zip(labels).and_then(|(hash, labels)| labels.get(pool_label(hash).as_str()));
     pool.is_labelled() && carried.is_none_or(|value| **value != *index.to_string())
 }

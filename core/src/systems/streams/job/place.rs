@@ -101,7 +101,7 @@ impl Placing<'_> {
 
         let mut locations: Vec<Location> =
             member.claims().map(|claim| claim.location.clone()).collect();
-        // The toleration of an exclusive pool also holds for a host that is one of its members.
+        // Exclusive pools first: their toleration also holds for a host that is one of their members.
         locations.sort_by_key(|location| match location {
             Location::Pool { pool, .. } => !member.job.closure.pools[*pool].exclusive,
             Location::Host(_) => true,
@@ -125,7 +125,7 @@ impl Placing<'_> {
         }
     }
 
-    /// Colocation in a job: a label for each token and one for the group. The pod affinity selects
+    /// Adds colocation in a job: a label for each token and one for the group. The pod affinity selects
     /// by the group only: with a term for each token, one pod would have to match all of the terms.
     /// `compat: upstream` does not change that.
     fn colocate_member(&mut self, member: &Member<'_>, node: Option<&str>) {
@@ -156,7 +156,7 @@ impl Placing<'_> {
         self.warn_about_node_name(key);
     }
 
-    /// The nodes that the job reserves: the pod's own, or those of elements from which it must be apart.
+    /// Holds the pod to the node that the job reserves for it, or off those of elements that must be apart.
     /// Without a recorded placement of the whole job the pod waits behind a gate, so that it takes no node
     /// that another element needs.
     fn hold_to_reserved(&mut self, member: &Member<'_>) {
@@ -206,7 +206,7 @@ impl Placing<'_> {
         self.outcome.holds.push([cause, decision].concat());
     }
 
-    /// Isolation in a job. Under `compat: upstream` the pods of the other elements get a label, by
+    /// Isolates the pod in its job. Under `compat: upstream` the pods of the other elements get a label, by
     /// which the isolated pod keeps off their nodes.
     fn isolate_member(&mut self, member: &Member<'_>) {
         let key = keys::HOST_ISOLATION;

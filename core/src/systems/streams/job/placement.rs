@@ -32,7 +32,7 @@ pub(crate) const STEPS: u64 = 1_000_000;
 pub(crate) enum Judged<'v> {
     /// All of it can run.
     Possible(Plan<'v>),
-    /// Not all of it can run now: why, and the nodes that have to be made before it can. None if more nodes
+    /// Not all of it can run now: why, and the nodes that have to be added before it can. None if more nodes
     /// would not help, or if that was not found out.
     Impossible(Finding, Vec<MissingNode>),
     /// The search has ended without an answer.
@@ -187,7 +187,7 @@ pub(crate) struct MissingNode {
     pub(crate) is_alone: bool,
 }
 
-/// Returns the nodes that have to be made before a job can be placed; `None`: more nodes would not help.
+/// Returns the nodes that have to be added before a job can be placed; `None`: more nodes would not help.
 ///
 /// # Errors
 /// The search has ended without an answer.

@@ -33,6 +33,11 @@ pub(crate) const HOST_POOLS: Kind = Kind {
 /// follows, and the value is the member's index. Kubelets may not edit labels there.
 pub const POOL_LABEL_PREFIX: &str = "pool.stowplan.node-restriction.kubernetes.io/";
 
+/// Returns the key of the node label of the pool with this hash.
+pub(crate) fn pool_label(hash: &str) -> String {
+    [POOL_LABEL_PREFIX, hash].concat()
+}
+
 /// The taint of the nodes of an exclusive pool; its value is the pool's hash, its effect
 /// NoSchedule.
 ///

@@ -51,7 +51,7 @@ pub(crate) fn plan(
     // Under a policy that turns Streams off no job is judged: Kubernetes deletes the pools of a deleted
     // job, and the controller creates nothing else for jobs.
     for (name, (job, placement)) in placements.jobs(view) {
-        // If the spec cannot be decoded, a status next to it could not be decoded either.
+        // Never skips a job: only jobs whose spec can be decoded have a placement.
         let Ok(spec) = &job.spec else { continue };
         let mut reconciler = JobReconciler {
             name,
@@ -178,13 +178,13 @@ impl<'j> JobReconciler<'j> {
     /// Sets the condition Accepted. Returns true if it is True.
     fn set_accepted(&mut self) -> bool {
         let placement = self.placement;
-        let may_wait = has_verdict(self.job, Status::True) || placement.may_wait;
-        // More constraints than its own contradict a job that was accepted: those of what came since. Only the
-        // search for a placement of the whole job finds them.
+        let goes_on = has_verdict(self.job, Status::True) || placement.may_wait;
+        // If an accepted job meets a contradiction, its spec is not the cause but what was added to the
+        // cluster since. Only the search for a placement of the whole job finds such a contradiction.
         let is_of_cluster = |finding: &&Finding| {
             finding.reason.stage() == Stage::Cluster || finding.reason == Reason::Contradiction
         };
-        let counts = |finding: &&Finding| !(may_wait && is_of_cluster(finding));
+        let counts = |finding: &&Finding| !(goes_on && is_of_cluster(finding));
         let findings: Vec<&Finding> = placement.findings.iter().filter(counts).collect();
         match findings.first() {
             None => {

@@ -36,9 +36,9 @@ pub(super) struct Placement<'v> {
     pub(super) plan: Option<Plan<'v>>,
     /// True if the search has ended without an answer.
     pub(super) is_unknown: bool,
-    /// True if the plan leaves a node because a pod found no room there.
+    /// True if the plan leaves a node because a pod did not fit there.
     pub(super) is_moved: bool,
-    /// The nodes that have to be made, if the job waits for some.
+    /// The nodes that have to be added to the cluster, if the job waits for some.
     pub(super) missing: Vec<MissingNode>,
 }
 
@@ -211,7 +211,7 @@ impl<'v> Judging<'_, 'v, '_> {
                 let mut elsewhere = fixed.clone();
                 elsewhere.pods.closed = closed;
                 let elsewhere = judge(sites, &elsewhere);
-                // Nothing better: what is reserved stays.
+                // If nothing better is found, what is reserved stays.
                 judged = Some(elsewhere).filter(|of| matches!(of, Judged::Possible(_)));
                 placement.is_moved = judged.is_some();
             }
@@ -233,7 +233,8 @@ impl<'v> Judging<'_, 'v, '_> {
     }
 
     /// The nodes that are closed to an element whose pod has been unschedulable for the grace period on the
-    /// node that is reserved for it: that node, and those on which the pod does not fit either.
+    /// node that is reserved for it: that node, and those on which the pod does not fit either. Also sets
+    /// when to plan again for pods whose grace period has not passed.
     fn find_closed(
         &mut self,
         waiting: &[(usize, &PodDetails)],
@@ -247,8 +248,8 @@ impl<'v> Judging<'_, 'v, '_> {
             let is_bound_here = pending.terms.as_deref().and_then(bound_to) == Some(reserved)
                 && pending.gate.is_none();
             let Some(since) = pod.unschedulable_since.filter(|_| is_bound_here) else { continue };
-            // The pauses grow: a pod that finds no room anywhere is not made again and again.
-            let pause = patience(self.policy) * (1 << moves.min(6));
+            // The pauses grow, so that a pod that fits nowhere is not created again and again.
+            let pause = grace_period(self.policy) * (1 << moves.min(6));
             match since.checked_add(pause) {
                 Ok(due) if due > self.now => {
                     let earlier = self.placements.recheck_at.map_or(due, |at| at.min(due));
@@ -296,6 +297,7 @@ impl<'v> Judging<'_, 'v, '_> {
             let share = members.filter(|_| is_complete).cloned().ok_or_else(|| hold.clone());
             let nodes = share.iter().flat_map(BTreeMap::values);
             nodes.for_each(|node| sites.give(node, hash, of.exclusive));
+            // If the search has ended without an answer, the pool chooses its members by itself.
             if share.is_ok() || !placement.is_unknown {
                 self.placements.shares.insert(hash, share);
             }
@@ -306,8 +308,8 @@ impl<'v> Judging<'_, 'v, '_> {
     }
 }
 
-/// How long a pod may be unschedulable before another node is sought for it.
-pub(super) fn patience(policy: &Policy) -> SignedDuration {
+/// Returns how long a pod may be unschedulable before another node is sought for it.
+pub(super) fn grace_period(policy: &Policy) -> SignedDuration {
     SignedDuration::try_from(policy.streams.grace_period.length())
         .unwrap_or(SignedDuration::from_secs(30))
 }

@@ -13,7 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::pending_pods;
-use super::placements::patience;
+use super::placements::grace_period;
 use crate::kubernetes::HOSTNAME;
 use crate::systems::View;
 use crate::systems::exclusion::Exclusion;
@@ -189,7 +189,7 @@ impl Outdated {
         let may_delete =
             is_recorded && pod.pending.as_ref().is_some_and(|pending| pending.is_created_again);
         let target = Target::new(POD, name, &pod.identity.uid);
-        match since.checked_add(patience(policy)) {
+        match since.checked_add(grace_period(policy)) {
             Ok(due) if due > now => plan.recheck_by(due),
             Ok(_) if may_delete => {
                 let note = format!("{why}; deleted, so that its workload creates it again");

@@ -72,7 +72,7 @@ struct Pool<'v> {
 pub(super) struct PoolLack<'v> {
     pub(super) name: &'v Name,
     pub(super) pool: &'v HostPool,
-    /// The number of nodes that would have to be made.
+    /// The number of nodes that would have to be added to the cluster.
     pub(super) missing: usize,
 }
 
@@ -114,10 +114,6 @@ impl<'v> Pool<'v> {
         self.pool.status.nodes().map(move |(_, node)| (hash, node))
     }
 
-    fn is_labelled(&self) -> bool {
-        self.pool.form.is_ok() && self.pool.is_labelled()
-    }
-
     /// Returns true if it may have nodes.
     fn is_accepted(&self) -> bool {
         matches!(self.verdict, Verdict::Accepted { .. })
@@ -125,7 +121,7 @@ impl<'v> Pool<'v> {
 
     /// Returns true if the controller chooses and marks its nodes now.
     fn is_served(&self) -> bool {
-        self.is_accepted() && self.is_labelled()
+        self.is_accepted() && self.pool.is_labelled()
     }
 
     /// Returns true if a pod belongs to the pool, so that it may run on the members of an exclusive one: it is
@@ -138,7 +134,7 @@ impl<'v> Pool<'v> {
 
     /// The number of members that it should have; 0 for a pool whose nodes are not marked.
     fn wanted(&self) -> u32 {
-        if self.is_labelled() { self.pool.size() } else { 0 }
+        if self.pool.is_labelled() { self.pool.size() } else { 0 }
     }
 
     /// The number of members that its status records, including vacant ones.
@@ -192,9 +188,9 @@ pub(super) fn plan<'v>(
     (plan, of_no_job.map(lack).collect())
 }
 
-/// The number of nodes of each namespace that keep the taint of a pool which has them no more: the
-/// pool was deleted or has lost the node, and its pods still run there. Of a deleted pool nothing is
-/// known but these pods, so each of their namespaces has the node.
+/// The number of nodes of each namespace that keep the taint of a pool that no longer has them: the
+/// pool was deleted or has lost the node, and its pods still run there. These pods are all that is
+/// known of a deleted pool, so the node counts for each of their namespaces.
 fn find_lingering_nodes<'v>(
     pools: &[Pool<'v>],
     inventory: &Inventory<'v>,
@@ -356,13 +352,13 @@ fn plan_node<'v>(
 ) -> Option<Action> {
     // A stale taint may have to be removed before another can be added.
     let possible = |wanted: &&Wanted<'_>| wanted.taint.is_none() || node.marks.accepts_taint();
-    // Most nodes need no patch.
+    // A closure, because most nodes need no patch.
     let patch = |operations| {
         let target = Target::new(NODE, &Name::cluster_wide(node.name), &node.details.identity.uid);
         Action::new(target, Write::Patch(operations), Vec::new())
     };
     Some(match wanted.filter(possible) {
-        Some(wanted) => patch(node_marks::mark(node.details, wanted, now))
+        Some(wanted) => patch(node_marks::build_mark_patch(node.details, wanted, now))
             .with_volatile(&[node_marks::TIME_ADDED]),
         None => patch(remove_stale_marks(node, owned, inventory)?)
             .with_confirmation(release::CONFIRMATION),
@@ -389,7 +385,7 @@ fn remove_stale_marks<'v>(
     let taints: Vec<_> =
         taints.filter(|(_, taint)| stale(&taint.value) && !is_used(&taint.value)).collect();
     let is_clean = labels.is_empty() && taints.is_empty();
-    (!is_clean).then(|| node_marks::release(node.details, &labels, &taints))
+    (!is_clean).then(|| node_marks::build_release_patch(node.details, &labels, &taints))
 }
 
 /// Cuts a list for a message; the last part counts the ones that were cut off.

@@ -29,12 +29,12 @@ pub(super) fn fill_exclusive(
         filled: vec![BTreeMap::new(); problem.pools.len()],
         order: Vec::new(),
     };
-    // Nodes that a unit or an exclusive pool has are not free. Those of other pools are: an exclusive
-    // pool must not have them, but no class that it may choose from has any.
+    // A node that a unit or any pool has is not free. A node that no pool has, and whose units all
+    // claim exclusive pools, may still become a member of these pools.
     for (spot, place) in model.spots.iter().enumerate() {
         let is_chosen = chosen.iter().any(|chosen| chosen[spot]);
         match &used[spot] {
-            // A class of one node.
+            // These units are on the node already (`Unit::at`), so its class has no other node.
             Some(pools) if !is_chosen && !pools.is_empty() => {
                 fill.only.insert(place.class, pools.clone());
             }
@@ -73,6 +73,7 @@ pub(super) fn fill_exclusive(
     Ok(fill.run(0, 0, 0)?.then_some(fill.filled))
 }
 
+/// The backtracking search of [`fill_exclusive`].
 struct Fill<'m> {
     model: &'m Model<'m>,
     budget: &'m mut Budget,
@@ -157,7 +158,7 @@ pub(super) fn complete(
         places[unit] = rest.find_place(unit, &others);
     }
     for unit in 0..problem.units.len() {
-        places[unit] = places[model.leader[unit]];
+        places[unit] = places[model.leaders[unit]];
     }
     let units: Option<Vec<Place>> = places.into_iter().collect();
     debug_assert!(units.is_some(), "a unit that was left out finds a node wherever the others are");
@@ -233,7 +234,7 @@ fn choose_members(
     for (number, pool) in problem.pools.iter().enumerate().filter(|(_, pool)| pool.exclusive) {
         let mut further: Vec<Place> = Vec::new();
         for (class, count) in &found.filled[number] {
-            // The unit on a class of one node belongs to the pool.
+            // A class of one node that was filled is free, or its units belong to the pool.
             let is_one = problem.classes[*class].count == 1;
             let free = problem.places(*class).filter(|place| is_one || !used.contains(place));
             further.extend(free.take(*count));

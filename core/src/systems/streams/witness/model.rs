@@ -15,9 +15,9 @@ pub(super) struct Model<'p> {
     pub(super) problem: &'p Problem,
     /// The claims of each unit, taken together.
     pub(super) locations: Vec<Location>,
-    /// For each unit the first unit that is equal to it and free of any separation, itself included.
-    /// Such units may be together, so only the first is placed.
-    pub(super) leader: Vec<usize>,
+    /// The leader of each unit, with which it is placed: the first unit with the same claims if neither
+    /// is kept apart from others or runs already, otherwise the unit itself.
+    pub(super) leaders: Vec<usize>,
     /// The units that are left out, in the order in which they were.
     pub(super) left_out: Vec<usize>,
     /// The units that the search places.
@@ -39,7 +39,7 @@ pub(super) struct Model<'p> {
 }
 
 impl<'p> Model<'p> {
-    /// `None`: the problem certainly has no witness.
+    /// Prepares a problem. Returns `None` if it certainly has no witness.
     pub(super) fn new(
         problem: &'p Problem,
         budget: &mut Budget,
@@ -47,9 +47,9 @@ impl<'p> Model<'p> {
         budget.spend(problem.units.len() + problem.classes.len())?;
         let locations: Vec<Location> =
             problem.units.iter().map(|unit| problem.location(unit)).collect();
-        let leader = find_leaders(problem, &locations);
+        let leaders = find_leaders(problem, &locations);
         let units: Vec<usize> =
-            (0..problem.units.len()).filter(|unit| leader[*unit] == *unit).collect();
+            (0..problem.units.len()).filter(|unit| leaders[*unit] == *unit).collect();
         let cliques = find_cliques(problem, &locations, &units);
         let mut cliques_of = vec![Vec::new(); problem.units.len()];
         for (number, clique) in cliques.iter().enumerate() {
@@ -58,7 +58,7 @@ impl<'p> Model<'p> {
         let mut model = Self {
             problem,
             locations,
-            leader,
+            leaders,
             left_out: Vec::new(),
             core: Vec::new(),
             cliques,
@@ -103,8 +103,8 @@ impl<'p> Model<'p> {
         }
     }
 
-    /// Splits the units: those that cannot fail are left out, the others are the core. Without a unit
-    /// that was left out, others may become such units, too.
+    /// Splits the units: those that find a node wherever the others are, are left out, and the rest is
+    /// the core. Leaving out a unit may allow others to be left out, too.
     fn leave_out(&mut self, units: &[usize], budget: &mut Budget) -> Result<(), Exhausted> {
         let mut left: Vec<(usize, usize)> = Vec::with_capacity(units.len());
         for unit in units {
@@ -184,14 +184,14 @@ impl<'p> Model<'p> {
         spots
     }
 
-    /// Returns the pools of which a unit needs a member.
+    /// Returns the pools of which a unit needs a member; none if it is on a node already.
     pub(super) fn pools_of(&self, unit: usize) -> impl Iterator<Item = usize> {
         let is_there = self.problem.units[unit].at.is_some();
         let members = self.locations[unit].members.iter();
         members.filter(move |_| !is_there).map(|(pool, _)| *pool)
     }
 
-    /// Finds the spots of each core unit. Returns whether each has one.
+    /// Finds the spots of each core unit. Returns true if each has one.
     fn find_domains(&mut self) -> bool {
         let mut known: HashMap<(&Location, Vec<usize>, bool), usize> = HashMap::new();
         let mut domains = vec![Spots::new(); self.problem.units.len()];

@@ -32,7 +32,7 @@ pub(super) fn search(model: &Model<'_>, budget: &mut Budget) -> Result<Option<Fo
 
 /// The reason why a search, or a step of it, ends without a result.
 enum Stop {
-    /// The units cannot be placed so; the unit has no spot left, if it is one.
+    /// The units cannot be placed like this. The value is the unit without a spot, if one is the cause.
     Failure(Option<usize>),
     /// The budget was used up.
     Exhausted,
@@ -139,7 +139,7 @@ impl<'m> Search<'m> {
     }
 
     fn find(&mut self) -> Result<Found, Stop> {
-        self.place_those_there()?;
+        self.place_fixed_units()?;
         let mut limit = FIRST_RESTART;
         loop {
             if let Some(found) = self.run(limit)? {
@@ -149,8 +149,8 @@ impl<'m> Search<'m> {
         }
     }
 
-    /// Places the units that are on a node already, and looks for what is impossible from the start.
-    fn place_those_there(&mut self) -> Result<(), Stop> {
+    /// Places the units that are on a node already. Fails if that alone leaves no solution.
+    fn place_fixed_units(&mut self) -> Result<(), Stop> {
         let Model { core, problem, first_spot, .. } = self.model;
         let there: Vec<(usize, usize)> = core
             .iter()
@@ -250,8 +250,8 @@ impl<'m> Search<'m> {
                 continue;
             }
             let rank = model.problem.classes[class].rank;
-            // The node that another unit prefers last, and used nodes first: the others stay for units
-            // that must be apart.
+            // Nodes that another unit prefers come last, and used nodes before unused ones, which stay
+            // for units that must be apart.
             let is_wanted = self.wanted[class];
             candidates.push((preferred != Some(class), is_wanted, rank, !is_used, spot));
         }

@@ -49,7 +49,7 @@ impl CheckedGroup<'_> {
             Some(Step::Nominate(None)) => diagnosis.decided.push(
                 "the controller gives up the room that the scheduler keeps for it elsewhere".to_owned(),
             ),
-            Some(Step::Release(why)) => {
+            Some(Step::Recreate(why)) => {
                 let owner = Owner::of_any(&pod.metadata);
                 let owner = owner.map_or_else(|| "owner".to_owned(), |(kind, _)| kind.to_string());
                 return diagnosis.report(

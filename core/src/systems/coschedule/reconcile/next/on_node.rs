@@ -45,7 +45,7 @@ impl Placed<'_> {
 }
 
 impl<'v> Decider<'_, 'v> {
-    /// The pod is bound to a node.
+    /// Decides the next step for a pod that is bound to a node.
     pub(super) fn on_node(&mut self, pod: &'v PlaceholderPod, node: &'v str) -> Next {
         let (state, demand) = (self.state, self.state.demand());
         let host = if state.waiting.is_empty() { None } else { demand.host(node) };
@@ -65,7 +65,7 @@ impl<'v> Decider<'_, 'v> {
         }
     }
 
-    /// The pod is bound to a node that is Ready.
+    /// Decides the next step for a pod that is bound to a node that is Ready.
     fn on_ready_node(&mut self, placed: &Placed<'_>, details: &NodeDetails) -> Next {
         let (state, Placed { pod, node, demand, .. }) = (self.state, placed);
         // The members run on another node: the pod was deleted while they ran, or the scheduler first
@@ -134,9 +134,9 @@ impl<'v> Decider<'_, 'v> {
         since.map_or(Next::Nothing, |since| self.leave_full_node(placed, since))
     }
 
-    /// A template sends the pod away because no waiting member fits on its node. If one was bound there all the
-    /// same, before the pod left, the template becomes again as the pod is: otherwise the group would move when
-    /// that member has ended, for no reason.
+    /// Restores the pod's own plan in a template that sends the pod away because no waiting member fits on its node, if
+    /// a member was bound there before the pod left: otherwise the group would move for no reason once that member has
+    /// ended. `None` if nothing has to be restored.
     fn stay(&self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
         let (own, plan) = (pod.plan.as_deref()?, self.state.plan());
         let has_member = self.state.nodes().any(|of| of == node);
@@ -180,12 +180,12 @@ impl<'v> Decider<'_, 'v> {
         }
         for (member, _) in bound {
             let why = format!("it requires node {node}, which its group leaves");
-            self.step(member, Step::Release(why));
+            self.step(member, Step::Recreate(why));
         }
         Next::Nothing
     }
 
-    /// The pod is bound to a node that was deleted or is NotReady.
+    /// Decides the next step for a pod that is bound to a node that was deleted or is NotReady.
     fn on_lost_node(&mut self, placed: &Placed<'_>, known: Option<&NodeDetails>) -> Next {
         let (state, Placed { pod, node, demand, .. }) = (self.state, placed);
         // The watch of nodes may be late.
@@ -210,8 +210,9 @@ impl<'v> Decider<'_, 'v> {
             let takes = |(other, _): (&str, _)| {
                 other != *node && state.view.is_node_ready(other) && demand.takes_placeholder(other)
             };
-            let is_here = follows.is_none_or(|of| of == Some(Some((*node).into())));
-            if is_here || !state.view.nodes().any(takes) {
+            // Without `desired` the template is not changed, so the pod could come back to this node.
+            let must_be_here = follows.is_none_or(|of| of == Some(Some((*node).into())));
+            if must_be_here || !state.view.nodes().any(takes) {
                 let note = format!("{trouble}, and no other node is eligible for the placeholder");
                 return self.wait(Why::NotPlaced(note));
             }
@@ -226,9 +227,9 @@ impl<'v> Decider<'_, 'v> {
         self.drop_hold().unwrap_or_else(|| self.leave(placed, trouble))
     }
 
-    /// Waiting members do not fit on the placeholder's node: writes what they need into the template, so that the
-    /// next decision recreates the pod. A full node then excludes itself; other nodes are preferred if its size
-    /// is not the reason.
+    /// Moves the placeholder from a node on which waiting members do not fit: writes what they need into the template,
+    /// so that the next decision recreates the pod. A full node then excludes itself; other nodes are preferred if its
+    /// size is not the reason.
     fn leave_full_node(&mut self, placed: &Placed<'_>, since: Timestamp) -> Next {
         let (state, Placed { pod, node, demand, .. }) = (self.state, placed);
         let trouble = Trouble::Full((*node).into());
@@ -260,8 +261,11 @@ impl<'v> Decider<'_, 'v> {
         }
         let plan = state.plan();
         if !self.has_given_up() && demand.lacks_capacity(node) {
-            let is_larger = |next: &Next| matches!(next, Next::Rewrite(plan) if plan.is_to_leave(pod.plan.as_deref(), node));
-            if let Some(next) = self.rewrite(None).filter(is_larger) {
+            let sends_away = |next: &Next| match next {
+                Next::Rewrite(plan) => plan.is_to_leave(pod.plan.as_deref(), node),
+                _ => false,
+            };
+            if let Some(next) = self.rewrite(None).filter(sends_away) {
                 return next;
             }
         } else {
@@ -287,7 +291,7 @@ impl<'v> Decider<'_, 'v> {
         self.wait(Why::Unschedulable(note))
     }
 
-    /// The group does not move while a member runs: reports to the waiting members which one.
+    /// Reports to the waiting members which running member keeps the group on its node.
     pub(super) fn wait_for_members(&mut self, node: &str, why: &str) -> Next {
         let state = self.state;
         let mut here = state.running.iter().filter(|pod| pod.member.place() == Some(node));
@@ -326,16 +330,17 @@ impl<'v> Decider<'_, 'v> {
             let claims: Vec<&str> = details.claims.iter().map(AsRef::as_ref).collect();
             let selector: Vec<(&str, &str)> =
                 details.node_selector.iter().map(|(key, value)| (&**key, &**value)).collect();
-            let is_free = groups::needs_no_node(&name.namespace, view);
+            let needs_no_node = groups::needs_no_node(&name.namespace, view);
             let task = task_run.task.as_deref();
-            if let Membership::Of(group) = groups.membership(task, &claims, &selector, is_free)
+            if let Membership::Of(group) =
+                groups.membership(task, &claims, &selector, needs_no_node)
                 && *group.name != *self.state.name.name
             {
                 let why = format!(
                     "no node can mount all volumes of its run, and it now belongs to placeholder {}",
                     group.name
                 );
-                self.step(pod, Step::Release(why));
+                self.step(pod, Step::Recreate(why));
             }
         }
     }
@@ -351,7 +356,7 @@ impl<'v> Decider<'_, 'v> {
         for (pod, bound) in state.bound_by_name().filter(|of| Some(of.1) != node) {
             if pod.is_created_again(self.facts.view) {
                 let why = format!("it requires node {bound}, which its group has left");
-                self.step(pod, Step::Release(why));
+                self.step(pod, Step::Recreate(why));
             } else if let Some(node) = node {
                 let note = format!(
                     "it requires node {bound}, and its group is now on node {node}: it must be deleted and created again"
@@ -402,7 +407,7 @@ impl<'v> Decider<'_, 'v> {
         due.is_some_and(|due| self.elapsed_or_recheck(due, SignedDuration::ZERO))
     }
 
-    /// Returns since when the first of the members waits that have waited longer than the grace period.
+    /// Returns the time since when a member has waited here the longest, if that is longer than the grace period.
     fn first_overdue(&mut self, placed: &Placed<'_>) -> Option<Timestamp> {
         let (state, scheduled) = (self.state, placed.pod.scheduled_since);
         let unschedulable = state.unschedulable(scheduled);

@@ -12,9 +12,8 @@
 //! gives the room to no other pod. Not at once: of many groups that begin together, the first would leave no room for
 //! the others.
 //!
-//! Requests for other resources than cpu and memory, as devices, cannot be changed in place. So the placeholder is
-//! created again
-//! on its node without that when the first member waits that requests the same.
+//! Requests for other resources than cpu and memory, such as devices, cannot be changed in place. So when the first
+//! member waits that requests one of them, the placeholder is created again on its node without that request.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 

@@ -19,9 +19,6 @@ const WITH_ROOM: SignedDuration = SignedDuration::from_secs(5);
 /// The longest time that a member waits before it is created again without its placeholder.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 
-/// The part of the scheduler's message that says that required pod affinity was not met.
-const NO_AFFINITY_MATCH: &str = "didn't match pod affinity rules";
-
 impl<'v> Decider<'_, 'v> {
     /// The StatefulSet has no pod. Either it will create one soon, or something prevents that: after a
     /// while this is reported, new members no longer wait for it, and waiting ones are released.
@@ -46,17 +43,17 @@ impl<'v> Decider<'_, 'v> {
         if !state.placeholder.failed {
             return Next::Mark(FAILED, "true".to_owned());
         }
-        self.release_members(since, |_| true);
+        self.recreate_members(since, |_| true);
         Next::Nothing
     }
 
-    /// Releases the selected members that wait for a placeholder without a pod since `missing`. New members need
+    /// Recreates the selected members that wait for a placeholder that has had no pod since `missing`. New members need
     /// none by now, so a member that is created again can run.
     ///
     /// If the webhook does not see that, the new pod waits like the old one. So each pod waits at least
     /// for the grace period, and for as long as the placeholder had been missing when the pod was
     /// created: twice as long each time.
-    pub(super) fn release_members(
+    pub(super) fn recreate_members(
         &mut self,
         missing: Timestamp,
         is_selected: fn(&GroupPod<'v>) -> bool,
@@ -80,7 +77,7 @@ impl<'v> Decider<'_, 'v> {
                 continue;
             }
             let step = if pod.is_created_again(self.facts.view) {
-                Step::Release("its group has no placeholder".to_owned())
+                Step::Recreate("its group has no placeholder".to_owned())
             } else if member.group.is_some() {
                 let note = "its group has no placeholder, and no owner creates it again: delete it and create it again, so that it needs none";
                 Step::Strand(reason::PLACEHOLDER_NOT_MADE, note.to_owned())
@@ -99,8 +96,8 @@ impl<'v> Decider<'_, 'v> {
             return;
         }
         for (pod, since) in state.unschedulable(None) {
-            let message = pod.details.unschedulable.as_ref().map(|it| &it.message);
-            let was_refused = message.is_some_and(|it| it.contains(NO_AFFINITY_MATCH));
+            let unschedulable = pod.details.unschedulable.as_ref();
+            let was_refused = unschedulable.is_some_and(Unschedulable::lacks_affinity_match);
             if pod.details.is_beside_others && was_refused {
                 self.wake_member(pod, since);
             }
@@ -157,7 +154,7 @@ impl<'v> Decider<'_, 'v> {
         }
         let Some(first) = state.nodes().next() else {
             // Its last member has ended: the scheduler would not try it again for five minutes (kubernetes#141354).
-            let was_refused = unschedulable.message.contains(NO_AFFINITY_MATCH);
+            let was_refused = unschedulable.lacks_affinity_match();
             let is_due = was_refused && self.is_to_wake(unschedulable.since, pod.woken);
             return is_due.then_some(Next::Wake);
         };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::super::guard;
-use super::super::super::resolve::{Resolved, format_host, format_twice, meant, resolve};
+use super::super::super::resolve::{Resolved, format_host, format_twice, resolve, suggest_node};
 use super::Check;
 use crate::placement::reason::Reason;
 use crate::systems::check::words::counted;
@@ -102,7 +102,7 @@ impl<'c> Check<'c> {
             Resolved::Unknown => {
                 // For the first one only: the search looks at all nodes.
                 let is_first = self.nodes.values().all(Option::is_some);
-                let near = if is_first { meant(self.view, host) } else { String::new() };
+                let near = if is_first { suggest_node(self.view, host) } else { String::new() };
                 let problem =
                     format!("no node has the {}{near}, {}", format_host(host), origin(self));
                 let remedy = "name a node of this cluster (`kubectl get nodes -o wide` lists names and addresses)";

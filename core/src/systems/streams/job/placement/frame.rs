@@ -35,7 +35,7 @@ pub(crate) struct Frame<'f, 'v> {
     class_of: BTreeMap<&'v str, usize>,
 }
 
-/// The nodes of a class, as the frame knows them.
+/// A class of the problem: its nodes, and their state.
 #[derive(Debug)]
 struct Framed<'f, 'v> {
     nodes: Nodes<'v>,
@@ -48,7 +48,7 @@ struct Framed<'f, 'v> {
 /// The nodes of a class.
 #[derive(Clone, Debug)]
 enum Nodes<'v> {
-    /// These. None, if they do not exist yet.
+    /// These nodes. The list is empty for nodes that do not exist yet.
     These(Vec<&'v str>),
     /// The nodes of a group that the job does not refer to.
     RestOf(usize),
@@ -155,8 +155,11 @@ impl<'f, 'v> Frame<'f, 'v> {
         let mut listed: BTreeMap<(&str, usize), BTreeSet<usize>> = BTreeMap::new();
         for (number, pool) in self.closure.pools.iter().enumerate() {
             let Ok(Form::Literal(hosts)) = &pool.form else { continue };
+            if pool.exclusive {
+                continue;
+            }
             let nodes = hosts.iter().filter_map(|host| self.find_node(host));
-            for site in nodes.filter(|_| !pool.exclusive).filter_map(|node| self.sites.find(node)) {
+            for site in nodes.filter_map(|node| self.sites.find(node)) {
                 listed.entry(site).or_default().insert(number);
             }
         }
@@ -220,7 +223,7 @@ impl<'f, 'v> Frame<'f, 'v> {
         self.classes.push(Framed { nodes, state: Some(state), listed });
     }
 
-    /// The classes whose nodes are like this. Nodes that do not exist yet are as they are needed.
+    /// Returns the classes of nodes whose state satisfies `is`. Nodes that do not exist yet satisfy it.
     fn classes_where(&self, is: impl Fn(&State<'v>) -> bool) -> Classes {
         let mut classes = Classes::with_capacity(self.classes.len());
         for (class, of) in self.classes.iter().enumerate() {
@@ -229,17 +232,17 @@ impl<'f, 'v> Frame<'f, 'v> {
         classes
     }
 
-    /// Returns true if an element of the job may be there that asks for no host.
+    /// Returns true if an element that asks for no host may be on a node in this state.
     fn is_open(&self, state: &State<'_>) -> bool {
         state.site.is_open() && self.is_reachable(state)
     }
 
-    /// Returns true if no exclusive pool of others has it.
+    /// Returns true if no exclusive pool but the job's own has the nodes in this state.
     fn is_reachable(&self, state: &State<'_>) -> bool {
         state.exclusive.is_none_or(|hash| self.fixed.is_own(hash))
     }
 
-    /// A pool whose members are marked.
+    /// Writes a pool whose members are marked as a pool of the problem.
     fn frame_pool(&self, number: usize) -> Pool {
         let pool = &self.closure.pools[number];
         let is_free = |state: &State<'_>| {
@@ -264,7 +267,7 @@ impl<'f, 'v> Frame<'f, 'v> {
                 }
             }
         }
-        // A pod that asked for a member runs on its node.
+        // The node on which a pod that asked for a member runs becomes that member.
         for unit in &self.closure.units {
             let index = unit.claims.iter().find_map(|claim| match claim.location {
                 Location::Pool { pool, index } if pool == number => index,
@@ -342,7 +345,7 @@ fn add_units(frame: &mut Frame<'_, '_>) {
     }
 }
 
-/// Adds units to a frame.
+/// The state of adding units to a frame.
 struct Units<'b, 'f, 'v> {
     frame: &'b mut Frame<'f, 'v>,
     /// The classes of nodes with the hostname label, if there are others.
@@ -380,6 +383,7 @@ impl<'f> Units<'_, 'f, '_> {
                 framed.tokens.push(number);
             }
             framed.alone = unit.isolated.is_some();
+            // Affinities between pods do not work on nodes without the hostname label.
             let is_bound_to_others =
                 !framed.tokens.is_empty() || framed.alone || unit.group.is_some();
             if let Some(named) = self.named.as_ref().filter(|_| is_bound_to_others) {

@@ -12,6 +12,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::systems::disjoint_sets::DisjointSets;
 use crate::systems::streams::api::host_pool::{Exclusivity, HostPoolSpec};
 use crate::systems::streams::api::streams_job::{self as api, Enforcement, StreamsJobSpec};
 use crate::systems::streams::kinds::host_pool::{self, Form, Host};
@@ -247,6 +248,7 @@ pub fn host_pool_name(job: &str, pool: &str) -> String {
         return full;
     }
     let hash = host_pool::hash(&format!("{job}/{pool}"));
+    // A hyphen and the ten characters of the hash follow.
     let kept: String = format!("{job}-{lower}").chars().take(LONGEST_NAME - 11).collect();
     // After the cut the name may end in a hyphen or a dot, which must not precede the hyphen.
     format!("{}-{hash}", kept.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()))
@@ -286,7 +288,8 @@ fn find_roots(
     pools: &[JobPool],
     claims: &[(Operator, Location)],
 ) -> Vec<usize> {
-    let mut sets = Sets((0..spec.processing_elements.len()).collect());
+    let elements = spec.processing_elements.len();
+    let mut sets = crate::systems::disjoint_sets::DisjointSets::new(elements);
     let mut by_token: HashMap<&str, usize> = HashMap::new();
     for (by, operator) in operators(spec) {
         for token in &operator.host_colocation {
@@ -331,26 +334,6 @@ fn build_units(uid: &str, spec: &StreamsJobSpec, roots: &[usize]) -> (Vec<Unit>,
         }
     }
     (units, membership)
-}
-
-/// Disjoint sets of indices (union-find). The root of each set is its smallest member.
-struct Sets(Vec<usize>);
-
-impl Sets {
-    fn root(&mut self, of: usize) -> usize {
-        let mut root = of;
-        while self.0[root] != root {
-            // Path halving: shortens the path for later look-ups.
-            self.0[root] = self.0[self.0[root]];
-            root = self.0[root];
-        }
-        root
-    }
-
-    fn join(&mut self, one: usize, other: usize) {
-        let (one, other) = (self.root(one), self.root(other));
-        self.0[one.max(other)] = one.min(other);
-    }
 }
 
 #[cfg(test)]

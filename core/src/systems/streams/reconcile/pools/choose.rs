@@ -11,7 +11,7 @@ use crate::systems::check::words::counted;
 use crate::systems::streams::kinds::{Form, Host, to_usize};
 use crate::systems::streams::obstacle::{self, Obstacle, join};
 use crate::systems::streams::reasons::PoolReason;
-use crate::systems::streams::resolve::{Resolved, format_host, meant, resolve};
+use crate::systems::streams::resolve::{Resolved, format_host, resolve, suggest_node};
 
 impl<'v> Obstacle<'v> {
     /// Finds out why other pools, or pods that do not belong to `pool`, keep it from `node`.
@@ -61,7 +61,7 @@ pub(super) struct Choice<'f, 'v> {
     /// The number of nodes with each obstacle, among the other nodes that have the tags.
     obstacles: BTreeMap<Obstacle<'v>, usize>,
     /// Messages about members that wait for a pod on another node to end.
-    pub(super) held: Vec<String>,
+    pub(super) blocked: Vec<String>,
     /// The indices of lost members that got no node.
     pub(super) vacant: Vec<u32>,
     /// The number of members that are not recorded yet and got no node.
@@ -100,7 +100,7 @@ impl<'f, 'v> Choice<'f, 'v> {
             }
         }
         let (count, eligible) = (eligible.len(), eligible.into());
-        let (held, vacant, problems) = (Vec::new(), Vec::new(), Vec::new());
+        let (blocked, vacant, problems) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             pool,
             inventory,
@@ -108,7 +108,7 @@ impl<'f, 'v> Choice<'f, 'v> {
             awaited,
             count,
             obstacles,
-            held,
+            blocked,
             vacant,
             fresh: 0,
             problems,
@@ -116,7 +116,7 @@ impl<'f, 'v> Choice<'f, 'v> {
     }
 
     /// Returns true if at least this many nodes were eligible at first, or are listed.
-    pub(super) fn has(&self, nodes: usize) -> bool {
+    pub(super) fn has_candidates(&self, nodes: usize) -> bool {
         nodes <= self.pool.hosts().map_or(self.count, <[Host]>::len)
     }
 
@@ -144,7 +144,7 @@ impl<'f, 'v> Choice<'f, 'v> {
             return position.and_then(|position| self.eligible.remove(position)).ok_or(None);
         };
         let host = hosts.get(to_usize(index)).ok_or(None)?;
-        let node = find_node(inventory.view, host, index)
+        let node = find_listed_node(inventory.view, host, index)
             .map_err(|problem| Some((PoolReason::UnknownHost, problem)))?;
         // The View has a node without details, which does not occur in the controller.
         let found = inventory.index_of(node).ok_or_else(|| {
@@ -206,7 +206,7 @@ impl<'f, 'v> Choice<'f, 'v> {
             self.problems.into_iter().partition(|(reason, _)| *reason == PoolReason::UnknownHost);
         let reason = if !unknown.is_empty() {
             PoolReason::UnknownHost
-        } else if need > 0 || !self.held.is_empty() {
+        } else if need > 0 || !self.blocked.is_empty() {
             PoolReason::InsufficientNodes
         } else {
             return (0, at_limit(limit));
@@ -221,21 +221,25 @@ impl<'f, 'v> Choice<'f, 'v> {
         for problems in [unknown, ineligible] {
             parts.extend(truncate(problems.into_iter().map(|(_, problem)| problem).collect()));
         }
-        parts.extend(truncate(self.held));
+        parts.extend(truncate(self.blocked));
         parts.extend(limit.map(str::to_owned));
         (missing, Some(Readiness { reason, message: parts.join("; ") }))
     }
 }
 
-/// The node that `hosts[index]`, which is `host`, names.
+/// Finds the node of `host`, which is `hosts[index]` of a pool.
 ///
 /// # Errors
-/// The message if it is not exactly one node.
-pub(super) fn find_node<'v>(view: &'v View, host: &'v Host, index: u32) -> Result<&'v str, String> {
+/// The problem, if it is not exactly one node.
+pub(super) fn find_listed_node<'v>(
+    view: &'v View,
+    host: &'v Host,
+    index: u32,
+) -> Result<&'v str, String> {
     match resolve(view, host) {
         Resolved::Node(node) => Ok(node),
         Resolved::Unknown => {
-            let near = meant(view, host);
+            let near = suggest_node(view, host);
             Err(format!("no node has the {} (hosts[{index}]){near}", format_host(host)))
         }
         Resolved::Ambiguous(nodes) => {

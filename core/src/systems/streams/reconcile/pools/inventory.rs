@@ -36,7 +36,7 @@ pub(super) struct NodeState<'v> {
 }
 
 impl<'v> NodeState<'v> {
-    /// True if the pool has it and marks its nodes.
+    /// Returns true if the pool has it and marks its nodes.
     pub(super) fn is_claimed_by(&self, pool: &Pool<'_>) -> bool {
         self.claims.iter().any(|(hash, _)| *hash == pool.hash)
     }
@@ -84,7 +84,7 @@ pub(super) struct Inventory<'v> {
     bound: HashMap<(&'v str, u32), Vec<Bound<'v>>>,
     /// Each pool by its hash. Pools that are being deleted are included.
     pools: HashMap<&'v str, (&'v Name, &'v HostPool)>,
-    /// The hashes of the pools of which a pod waits that tolerates only the former taint.
+    /// The hashes of the pools for which a pod waits that tolerates only the former taint.
     former: HashSet<&'v str>,
     pub(super) policy: &'v Policy,
     waiting: OnceCell<Waiting<'v>>,
@@ -174,7 +174,7 @@ impl<'v> Inventory<'v> {
         Owner::new(self.pool(hash).map(|(name, _)| name), &reader.name.namespace)
     }
 
-    /// The key of the taint of a pool's nodes.
+    /// The key of the taint of a pool's nodes: the former one while a pod waits that tolerates no other.
     pub(super) fn taint_key(&self, hash: &str) -> &'static str {
         if self.former.contains(hash) { FORMER_EXCLUSIVE_TAINT } else { EXCLUSIVE_TAINT }
     }

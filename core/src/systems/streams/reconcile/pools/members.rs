@@ -50,7 +50,7 @@ pub(super) struct Draft<'v> {
     pub(super) events: Vec<Event>,
     /// True if the nodes of all reserved members are marked, so that the members become Ready.
     pub(super) promoted: bool,
-    /// The number of nodes that would have to be made.
+    /// The number of nodes that would have to be added to the cluster.
     pub(super) missing: usize,
 }
 
@@ -81,9 +81,10 @@ impl<'v> Draft<'v> {
                     }
                     Err(why) => {
                         let node = member.node.as_deref().unwrap_or("?");
-                        let note = |why| format!("node {node}, member {}, {why}", member.index);
-                        let event = |note| Event { warning: true, reason: "MemberLost", note };
-                        self.events.extend(why.map(note).map(event));
+                        self.events.extend(why.map(|why| {
+                            let note = format!("node {node}, member {}, {why}", member.index);
+                            Event { warning: true, reason: "MemberLost", note }
+                        }));
                         Slot::Empty { member }
                     }
                 }
@@ -124,7 +125,7 @@ impl<'v> Draft<'v> {
         }
         // All pools of a job get their first members together, or none of them.
         if let Some(Hold { message, .. }) = hold
-            && choice.has(fresh.len())
+            && choice.has_candidates(fresh.len())
         {
             self.shortfall = Some(Readiness::new(PoolReason::WaitingForJob, message.clone()));
             return;
@@ -153,7 +154,7 @@ impl<'v> Draft<'v> {
                     self.replace(index, node, choice.inventory);
                     choice.inventory.claim(node, pool);
                 }
-                (_, Some((node, pod))) => choice.held.push(format!(
+                (_, Some((node, pod))) => choice.blocked.push(format!(
                     "member {index} is vacant until pod {}/{}, which asked for it, leaves node {node}",
                     pod.namespace, pod.name
                 )),
@@ -271,6 +272,7 @@ fn find_kept_node<'v>(
     if !node.is_of(member) {
         return Err(lost("was deleted and created again"));
     }
+    // The status was edited: it records the node for two members of this pool.
     if node.is_claimed_by(pool) {
         return Err(taken(Obstacle::Shared(Owner::Near(&pool.name.name))));
     }
@@ -283,7 +285,7 @@ fn find_kept_node<'v>(
     {
         return Err(taken(obstacle));
     }
-    // Of two pools that mark a node, the first one that was visited has it.
+    // An exclusive pool shares a node with no pool that marks it: the first one visited keeps it.
     let mut claims = node.claims.iter();
     let holder = claims.find(|(_, of)| of.exclusive || pool.pool.exclusive);
     let Some((hash, of)) = holder else { return Ok(index) };

@@ -12,7 +12,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::systems::plan::operation::{add, remove, replace, test, test_uid};
-use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINTS, POOL_LABEL_PREFIX};
+use crate::systems::streams::keys::{
+    EXCLUSIVE_EFFECT, EXCLUSIVE_TAINTS, POOL_LABEL_PREFIX, pool_label,
+};
 use crate::view::NodeDetails;
 use crate::view::node::Taint;
 
@@ -103,7 +105,7 @@ pub(super) struct Wanted<'p> {
 }
 
 /// The patch that adds the marks that a node lacks.
-pub(super) fn mark(
+pub(super) fn build_mark_patch(
     details: &NodeDetails,
     wanted: &Wanted<'_>,
     now: Timestamp,
@@ -143,7 +145,7 @@ pub(super) fn mark(
             false => replace(&["spec", "taints", &position, "key"], key),
         });
     }
-    let labels = wanted.labels.iter().map(|(hash, index)| (label(hash), index.to_string()));
+    let labels = wanted.labels.iter().map(|(hash, index)| (pool_label(hash), index.to_string()));
     if details.labels.is_empty() && !wanted.labels.is_empty() {
         operations.push(test(&["metadata", "labels"], Value::Null));
         let labels = labels.map(|(key, index)| (key, Value::String(index))).collect();
@@ -157,7 +159,7 @@ pub(super) fn mark(
 }
 
 /// The patch that removes marks: labels (hash and value), and taints with their positions.
-pub(super) fn release(
+pub(super) fn build_release_patch(
     details: &NodeDetails,
     labels: &[(&str, &str)],
     taints: &[(usize, &Taint)],
@@ -171,16 +173,11 @@ pub(super) fn release(
         operations.push(remove(&["spec", "taints", &position.to_string()]));
     }
     for (hash, value) in labels {
-        let key = label(hash);
+        let key = pool_label(hash);
         operations.push(test(&["metadata", "labels", &key], Value::from(*value)));
         operations.push(remove(&["metadata", "labels", &key]));
     }
     operations
-}
-
-/// The key of a pool's label.
-pub(super) fn label(hash: &str) -> String {
-    [POOL_LABEL_PREFIX, hash].concat()
 }
 
 /// The time, rounded up to whole seconds: the API server stores no fractions, and a taint must not

@@ -50,8 +50,8 @@ fn may_have(pool: &Value, name: &str, uid: &str) -> bool {
     placed.any(|member| member.node.as_deref() == Some(name) && member.uid.as_deref() == Some(uid))
 }
 
-/// `operations` without those that remove the marks of the pools with the hashes `holders`. `None`
-/// if no operation is left that changes the node.
+/// Returns `operations` without those that remove the marks of the pools with the hashes `holders`.
+/// `None` if no operation is left that changes the node.
 ///
 /// An operation concerns a pool if it contains the hash, as the key of a label and the `test` of a
 /// taint do, or if it has the same path as such a `test`. Taints are removed from the last to the

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::Pool;
 use super::accept::Verdict;
-use super::choose::find_node;
+use super::choose::find_listed_node;
 use super::inventory::Inventory;
 use super::members::Draft;
-use super::{Pool, node_marks};
 use crate::api::condition::{self, ACCEPTED, READY, Status, find};
 use crate::systems::check::words::{LISTED, counted};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberState};
-use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT};
+use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT, pool_label};
 use crate::systems::streams::kinds::{Form, Host, Tags};
 use crate::systems::streams::obstacle::{self, Obstacle};
 use crate::systems::streams::owners::unmarked_hosts;
@@ -49,8 +49,8 @@ pub(super) fn write<'v>(
     let (is_accepted, readiness) = match (&pool.verdict, &pool.pool.form) {
         (Verdict::Undecided, _) => return None,
         (Verdict::Refused(why), _) => (false, why.clone()),
-        (Verdict::Accepted { .. }, _) if pool.is_labelled() => {
-            new.node_label = Some(node_marks::label(pool.hash));
+        (Verdict::Accepted { .. }, _) if pool.pool.is_labelled() => {
+            new.node_label = Some(pool_label(pool.hash));
             new.exclusive_taint = pool
                 .pool
                 .exclusive
@@ -66,6 +66,7 @@ pub(super) fn write<'v>(
         (Verdict::Accepted { .. }, Ok(Form::Tagged(tags))) => {
             (true, check_tagged(pool, tags, inventory))
         }
+        // Only `Form::Any` gets here: sized pools are labelled, and invalid ones are not accepted.
         (Verdict::Accepted { .. }, Ok(Form::Any | Form::Sized(..)) | Err(_)) => {
             let message = "every node belongs to the pool".to_owned();
             (true, Readiness::new(PoolReason::Allocated, message))
@@ -135,7 +136,7 @@ fn find_transition(
     })
 }
 
-/// Checks if a pool that marks its nodes is ready.
+/// Returns the condition Ready of a pool that marks its nodes.
 fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
     if let Some(shortfall) = &draft.shortfall {
         return shortfall.clone();
@@ -149,7 +150,7 @@ fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
     Readiness::new(reason, format!("{} {are} {state}", counted(count, "node")))
 }
 
-/// Checks if a pool of all nodes with these tags has any.
+/// Returns the condition Ready of a pool that is all nodes with these tags.
 fn check_tagged(pool: &Pool<'_>, tags: &Tags, inventory: &Inventory<'_>) -> Readiness {
     let hosts = unmarked_hosts(pool.pool, inventory.view);
     let mut taken = BTreeMap::new();
@@ -212,7 +213,7 @@ fn find_listed(
     let mut problems = Vec::new();
     let mut taken = BTreeMap::new();
     for (index, host) in (0..).zip(hosts) {
-        let node = match find_node(inventory.view, host, index) {
+        let node = match find_listed_node(inventory.view, host, index) {
             Ok(node) => inventory.index_of(node),
             Err(problem) => {
                 problems.push(problem);

@@ -92,7 +92,7 @@ impl<'v> Waiting<'v> {
     /// come last. Nodes of equal rank keep their order. Returns the nodes for which the pods of one
     /// member wait, by its index, if the member is among the `open` ones, which get nodes now.
     ///
-    /// Such a node stands at the very end, so that no other member takes it unless it is the last.
+    /// Such a node comes last, so that another member takes it only if no other node is left.
     pub(super) fn sort(
         &self,
         pool: &Pool<'_>,

@@ -79,7 +79,7 @@ impl Placing<'_> {
     ) {
         let key = keys::HOST_POOL;
         let mut labels = vec![NodeLabel {
-            key: [keys::POOL_LABEL_PREFIX, hash].concat(),
+            key: keys::pool_label(hash),
             values: index.map(|index| index.to_string()).into_iter().collect(),
         }];
         if !hostnames.is_empty() {

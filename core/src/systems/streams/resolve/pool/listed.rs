@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::super::super::owners::Owner;
 use super::super::super::{Placing, keys};
-use super::super::{Resolved, Wording, format_host, meant, resolve};
+use super::super::{Resolved, Wording, format_host, resolve, suggest_node};
 use super::list;
 use crate::placement::intent::{Change, on_node};
 use crate::placement::reason::{Reason, quoted};
@@ -74,7 +74,8 @@ impl Placing<'_> {
                 },
                 Resolved::Unknown => {
                     if missing == 0 {
-                        first_missing = format!("{}{}", format_host(host), meant(self.view, host));
+                        first_missing =
+                            format!("{}{}", format_host(host), suggest_node(self.view, host));
                     }
                     missing += 1;
                 }
