@@ -66,7 +66,8 @@ struct Store {
     held: Mutex<Versions>,
 }
 
-/// The versions of objects by their names, as numbers (Kubernetes since 1.35); 0 if one is none.
+/// The versions of objects by their names, as numbers (Kubernetes since 1.35); 0 for one that is
+/// not a number.
 type Versions = HashMap<Name, u64>;
 
 fn version_of(object: &Object) -> u64 {
@@ -149,7 +150,7 @@ impl Cluster {
     #[must_use]
     pub fn fixed(view: View, metrics: Arc<Metrics>) -> Self {
         let cluster = Self::new(view, Vec::new(), metrics);
-        cluster.count();
+        cluster.count_objects();
         cluster
     }
 
@@ -305,7 +306,7 @@ impl Cluster {
     }
 
     /// Counts and logs the failure of a watch.
-    fn failed(&self, store: &Store, error: &(dyn std::error::Error + 'static)) {
+    fn report_failure(&self, store: &Store, error: &(dyn std::error::Error + 'static)) {
         let kind = store.name();
         self.metrics.watch_errors.get_or_create(&KindLabels { kind }).inc();
         warn!(kind, error = %error, "a watch failed; it is started again");
@@ -320,7 +321,7 @@ impl Cluster {
     ) {
         let event = match event {
             Ok(event) => event,
-            Err(error) => return self.failed(store, &error),
+            Err(error) => return self.report_failure(store, &error),
         };
         let name = |object: &K| store.kind.name(object.meta());
         let Reported { listed, is_observed } = reported;
@@ -346,7 +347,7 @@ impl Cluster {
                 for name in deleted.keys() {
                     self.forget(store, &mut view, name);
                 }
-                self.synced(store, objects);
+                self.mark_synced(store, objects);
             }
             Event::Apply(object) => match read(&object) {
                 // The View has a newer version already, from the answer to one of stowplan's
@@ -373,7 +374,7 @@ impl Cluster {
         }
         drop(view);
         if has_changed || *is_observed {
-            self.count();
+            self.count_objects();
             self.changes.send_replace(());
         } else {
             self.versions.send_replace(());
@@ -406,7 +407,7 @@ impl Cluster {
     }
 
     /// Forgets all objects of a watch: the cluster does not serve the kind.
-    fn empty(&self, store: &Store) {
+    fn forget_all(&self, store: &Store) {
         store.heard.touch();
         let names = std::mem::take(&mut *store.held());
         if names.is_empty() && store.synced.load(Ordering::Acquire) {
@@ -417,12 +418,12 @@ impl Cluster {
             self.forget(store, &mut view, name);
         }
         drop(view);
-        self.synced(store, 0);
-        self.count();
+        self.mark_synced(store, 0);
+        self.count_objects();
         self.changes.send_replace(());
     }
 
-    fn synced(&self, store: &Store, objects: usize) {
+    fn mark_synced(&self, store: &Store, objects: usize) {
         let kind = store.name();
         if !store.synced.swap(true, Ordering::AcqRel) {
             info!(kind, objects, "synced");
@@ -430,7 +431,7 @@ impl Cluster {
         self.metrics.store_synced.get_or_create(&KindLabels { kind }).set(1);
     }
 
-    fn count(&self) {
+    fn count_objects(&self) {
         for (kind, count) in self.view().counts() {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.metrics.store_objects.get_or_create(&KindLabels { kind }).set(count);

@@ -1,9 +1,10 @@
 //! The controller: changes the cluster as the plan says.
 //!
-//! One of several processes leads at a time ([`lease`]). The leader makes a plan ([`Planner`]; the program
-//! passes one that skips systems without changes) whenever the View or the policy changes or the previous plan asked to be rechecked. [`act`] carries the plan out, and [`events`]
-//! records the results for users. All state is in the cluster: the next leader makes the same plan
-//! from it. Beside that, the leader keeps the webhook's certificate ([`certificates`]).
+//! One of several processes leads at a time ([`lease`]). The leader makes a plan ([`Planner`])
+//! whenever the View or the policy changes, or when the previous plan asked to be rechecked.
+//! [`act`] carries the plan out, and [`events`] records the results for users. All state is in the
+//! cluster: the next leader makes the same plan from it. The leader also keeps the webhook's
+//! certificate ([`certificates`]).
 
 pub(crate) mod act;
 pub(crate) mod certificates;
@@ -42,8 +43,8 @@ use stowplan_core::systems::View;
 use stowplan_core::systems::plan::Plan;
 use stowplan_core::systems::policy::Policy;
 
-/// Makes a plan. The caller holds the View's lock, so the function must be quick, and its result must
-/// be that of a pure one.
+/// Makes a plan. The caller holds the View's lock, so the function must be quick, and its result
+/// must be that of a pure one. The program passes one that skips systems without changes.
 pub(crate) type Planner = Box<dyn FnMut(&View, &Policy, Timestamp) -> Plan + Send + Sync>;
 
 /// The field manager of all writes.
@@ -161,12 +162,12 @@ impl Controller {
         let mut earliest = due;
         loop {
             let soon = |due: Instant| due.min((Instant::now() + GATHER).max(earliest));
-            // What waits to be written may name a version that is outdated by now.
+            // Writes that have not been started may name a version that is outdated by now.
             let has_waiting = executor.has_waiting();
             tokio::select! {
                 () = executor.next() => due = soon(due),
-                // Both senders live as long as the process. If one were dropped, only the timer
-                // would trigger plans.
+                // The senders live as long as the process. If one were dropped, only its own branch
+                // would be disabled.
                 Ok(()) = changes.changed() => due = soon(due),
                 Ok(()) = versions.changed(), if has_waiting => due = soon(due),
                 Ok(()) = self.policy.changed() => due = soon(due),
@@ -218,24 +219,24 @@ async fn send(
         Ok((head, body.collect().await?.to_bytes()))
     };
     match timeout(limit, answer).await {
-        Ok(answer) => answer.map_err(|error: kube::Error| causes(&error)),
+        Ok(answer) => answer.map_err(|error: kube::Error| format_causes(&error)),
         Err(_) => Err(format!("no answer within {} s", limit.as_secs())),
     }
 }
 
 /// Formats the error of a request for a log.
-fn problem(error: &kube::Error) -> String {
+fn format_error(error: &kube::Error) -> String {
     match error {
         // The rest of the status repeats the message.
         kube::Error::Api(status) if !status.message.is_empty() => {
             format!("{} ({})", status.message, status.code)
         }
-        error => causes(error),
+        error => format_causes(error),
     }
 }
 
 /// Formats an error with all of its causes.
-fn causes(error: &(dyn Error + 'static)) -> String {
+fn format_causes(error: &(dyn Error + 'static)) -> String {
     let causes = iter::successors(Some(error), |&cause| cause.source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();
     texts.join(": ")

@@ -193,7 +193,7 @@ impl Certificate {
         .configured()
     }
 
-    /// Clients must present a certificate of the CA in this file.
+    /// Requires clients to present a certificate of the CA in this file.
     #[must_use]
     pub fn for_clients_of(mut self, client_ca: PathBuf) -> Self {
         self.client_ca = Some(ClientCa::new(client_ca));
@@ -229,17 +229,16 @@ impl Certificate {
         let Some((pair, validity)) = self.candidate.take() else {
             return read.err().map_or(Change::None, Change::Rejected);
         };
-        let trusted = |validity: &Validity| validity.problem(self.host.as_deref(), now).is_none();
+        let problem_of = |validity: &Validity| validity.problem(self.host.as_deref(), now);
+        let is_old_trusted = self.serving.as_ref().is_some_and(|old| problem_of(old).is_none());
         // An untrusted pair is better than none, and the newest untrusted pair is better than an
         // older one: the source is what the administrator wants.
-        let takes_over = trusted(&validity) || !self.serving.as_ref().is_some_and(trusted);
-        let problem = validity.problem(self.host.as_deref(), now).unwrap_or_default();
-        if takes_over {
+        let Some(problem) = problem_of(&validity).filter(|_| is_old_trusted) else {
             self.chain = chain::write_pem(&pair.cert).into();
             self.current.0.store(Some(pair));
             self.serving = Some(validity);
             return Change::Loaded;
-        }
+        };
         self.candidate = Some((pair, validity));
         match read {
             Ok(true) => {
@@ -342,7 +341,7 @@ fn report_once(problem: &mut Option<String>, error: Error) -> Result<bool, Error
     if before == *problem { Ok(false) } else { Err(error) }
 }
 
-/// Reads a certificate and its key. The last two are what messages call them.
+/// Reads a certificate and its key. Messages name them `of_certificate` and `of_key`.
 fn parse_pair(
     certificate: &[u8],
     key: &[u8],

@@ -30,7 +30,7 @@ use super::page::Painter;
 use super::progress::Progress;
 use super::{block_on, input, parse_duration, print_notice};
 pub(super) use namespace::diagnose_everything;
-pub(super) use pod::CHECKS_OF_WAITING as POD_CHECKS;
+pub(super) use pod::CHECKS_OF_WAITING;
 use stowplan_core::systems::DIAGNOSTICS;
 use stowplan_core::systems::check::{CheckedKind, Cluster, Context, Diagnosis};
 use stowplan_core::systems::policy::Policy;
@@ -231,9 +231,11 @@ pub(super) struct Read {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let has_files = !arguments.cluster.is_empty();
-    let is_about_objects = arguments.object.is_some() || arguments.namespace.is_some();
-    if !(is_about_objects || arguments.all_namespaces || has_files) {
+    let is_about_objects = arguments.object.is_some()
+        || arguments.namespace.is_some()
+        || arguments.all_namespaces
+        || !arguments.cluster.is_empty();
+    if !is_about_objects {
         let problem = "--policy is for the check of objects: name one, or give -n or -A";
         ensure!(arguments.policy.is_none(), problem);
         return installation::run(arguments);
@@ -272,7 +274,7 @@ pub(super) struct Sources<'s> {
     pub(super) access: &'s Access,
     /// The namespace whose objects are asked for; `None`: that of the kubeconfig context.
     pub(super) namespace: Option<&'s str>,
-    /// True if the objects of all namespaces are.
+    /// True if the objects of all namespaces are asked for.
     pub(super) all_namespaces: bool,
     /// The policy file.
     pub(super) policy: Option<&'s Path>,

@@ -144,7 +144,7 @@ pub(super) fn read_objects(
 /// Reads the policy in a file, if there is one.
 ///
 /// # Errors
-/// Why the file cannot be read, or why the policy is invalid.
+/// Returns the reason why the file cannot be read, or why the policy is invalid.
 pub(super) fn read_policy(path: Option<&Path>) -> anyhow::Result<Option<Policy>> {
     let Some(path) = path else { return Ok(None) };
     let text = read_text(path).with_context(|| format_path(path))?;
@@ -246,6 +246,7 @@ fn parse_documents(file: &str, text: &str, documents: &mut Vec<Document>, proble
                 let location = Location { file: Rc::clone(&file), index, line: Some(line) };
                 documents.push(Document { location, value });
             }
+            // Only counted: the messages of further problems are not shown.
             Err(_) if problems.0.len() > problems::MAX_PROBLEMS => problems.push(String::new()),
             Err(_) if chunk.contains(TEMPLATE) => {
                 // Once for each file: its other documents have the same problem.

@@ -117,7 +117,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if cluster.has_no_nodes() {
         print_notice("no node is known, so only what waits is shown");
     }
-    let context = Context { cluster: &cluster, policy: &policy, now, pods: check::POD_CHECKS };
+    let context =
+        Context { cluster: &cluster, policy: &policy, now, pods: check::CHECKS_OF_WAITING };
     let progress = Progress::begin("diagnosing");
     let mut map = Map::new(&context, namespace);
     map.add_waiting(&check::diagnose_everything(&context, &workloads, namespace)?);

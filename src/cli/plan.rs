@@ -232,14 +232,20 @@ fn print_planned(
         }
     };
     super::print(&output)?;
+    Ok(find_exit_code(&planned, wholes))
+}
+
+/// Returns the exit code. A refusal counts more than an answer that is not known.
+fn find_exit_code(planned: &[Planned<'_>], wholes: &[Whole]) -> ExitCode {
     let is_refused = |planned: &Planned<'_>| {
         let is_refused = matches!(planned.decision, Decision::Refuse(_)) && !planned.is_unknown();
         is_refused || planned.withheld.is_some()
     };
-    let is_refused = planned.iter().any(is_refused) || wholes.iter().any(|whole| whole.is_refused);
-    Ok(match planned.iter().any(Planned::is_unknown) {
-        _ if is_refused => ExitCode::FAILURE,
-        true => ExitCode::from(UNKNOWN),
-        false => ExitCode::SUCCESS,
-    })
+    if planned.iter().any(is_refused) || wholes.iter().any(|whole| whole.is_refused) {
+        ExitCode::FAILURE
+    } else if planned.iter().any(Planned::is_unknown) {
+        ExitCode::from(UNKNOWN)
+    } else {
+        ExitCode::SUCCESS
+    }
 }

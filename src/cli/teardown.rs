@@ -1,8 +1,9 @@
 //! `stowplan teardown`: removes what stowplan has left in a cluster. The chart runs it after an
 //! uninstallation; it can be run by hand too.
 //!
-//! The order matters. Without the webhook configurations no pod gets a new gate. Whoever holds the
-//! Lease is the only one to write, so a controller that still runs cannot undo what follows.
+//! The order matters. Without the webhook configurations no pod gets a new gate. Only the holder of
+//! the Lease writes, so the teardown takes it: a controller that still runs cannot undo what
+//! follows.
 
 mod hold;
 
@@ -96,7 +97,7 @@ async fn tear_down(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     teardown.clean_nodes().await?;
     teardown.remove_certificates(namespace, name).await?;
     let kept = report_kept(&teardown.client).await;
-    // Also after an error: another controller would wait until the Lease expires.
+    // Also if that cannot be printed: another controller would wait until the Lease expires.
     let code = teardown.end().await?;
     kept?;
     teardown.ensure_removed()?;
@@ -138,8 +139,8 @@ impl Teardown {
         report(&format!("{} {what}", if self.dry_run { "would remove" } else { "removed" }))
     }
 
-    /// Renews the Lease if it is time. Called before each write.
-    async fn keep(&mut self) -> anyhow::Result<()> {
+    /// Renews the Lease if it is due. Called before each write.
+    async fn renew_lease(&mut self) -> anyhow::Result<()> {
         match self.hold.as_mut().filter(|hold| hold.is_due()) {
             Some(hold) => hold.renew().await,
             None => Ok(()),
@@ -158,13 +159,15 @@ impl Teardown {
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
         if !self.dry_run {
-            self.keep().await?;
+            self.renew_lease().await?;
             let preconditions = Preconditions { uid, resource_version: None };
             let parameters = DeleteParams::default().preconditions(preconditions);
             match api.delete(name, &parameters).await {
                 Err(error) if !has_code(&error, &[NOT_FOUND, CONFLICT]) => {
                     return self.note_refusal(what, error);
                 }
+                // Also if it is gone, or another object has its name: the listed one no longer
+                // exists.
                 _ => {}
             }
         }
@@ -194,7 +197,7 @@ impl Teardown {
             if self.dry_run {
                 return self.report(&what);
             }
-            self.keep().await?;
+            self.renew_lease().await?;
             let version = document["metadata"]["resourceVersion"].clone();
             let version = test(&["metadata", "resourceVersion"], version);
             let operations = [version].into_iter().chain(changes).collect();
@@ -217,7 +220,7 @@ impl Teardown {
     /// Notes what the API server refuses, so that the rest is removed.
     ///
     /// # Errors
-    /// It is no answer of the API server.
+    /// Returns an error that is not an answer of the API server.
     fn note_refusal(&mut self, of: &str, error: kube::Error) -> anyhow::Result<()> {
         let Some(problem) = message(&error) else {
             return Err(error).with_context(|| of.to_owned());

@@ -27,11 +27,11 @@ const LOGGED: i64 = 5 * 60;
 /// How often the clocks are compared.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long one answer may take; a late one would be a difference.
+/// How long one answer may take; a late one would look like a difference.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time by the API server's clock, as the header `Date` of its answers shows it. Without such
-/// an answer, the time by the own clock.
+/// an answer, the time by this machine's clock.
 #[derive(Debug)]
 pub(crate) struct Clock {
     /// How many seconds the API server's clock is ahead.
@@ -71,7 +71,7 @@ impl Clock {
         self.ahead.store(ahead, Ordering::Relaxed);
         self.metrics.clock_skew.set(ahead);
         let is_large = ahead.abs() > LOGGED;
-        if self.is_logged.swap(is_large, Ordering::Relaxed) != is_large && is_large {
+        if !self.is_logged.swap(is_large, Ordering::Relaxed) && is_large {
             warn!(
                 seconds = ahead,
                 "the API server's clock differs; certificates are judged by that one. Set this \
@@ -97,13 +97,14 @@ async fn ask(client: &Client) -> Option<HeaderMap> {
     Some(client.send(request).await.ok()?.headers().clone())
 }
 
-/// Returns the time by the API server's clock. `None`: it does not say it.
+/// Returns the time by the API server's clock. `None`: it does not answer, or its answer has no
+/// date.
 pub(crate) async fn time_of_server(client: &Client) -> Option<Timestamp> {
     read_date(&ask(client).await?)
 }
 
-/// Returns the time by the API server's clock, or by the own one if the answer does not have it: the clock of
-/// this machine may be minutes away from those of the cluster.
+/// Returns the time by the API server's clock, or by this machine's if that is not known. The two
+/// may differ by minutes.
 pub(crate) async fn time_of_cluster(client: &Client) -> Timestamp {
     time_of_server(client).await.unwrap_or_else(Timestamp::now)
 }

@@ -42,9 +42,9 @@ pub(super) async fn follow<K: Projected>(
                 if cluster.set_served(kind, false) {
                     info!(kind = kind.resource.plural, "the cluster does not serve the kind");
                 }
-                cluster.empty(&store);
+                cluster.forget_all(&store);
             }
-            Err(error) => cluster.failed(&store, &error),
+            Err(error) => cluster.report_failure(&store, &error),
         }
         sleep(ASK_AGAIN).await;
     }

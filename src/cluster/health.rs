@@ -38,7 +38,8 @@ impl Heard {
         Arc::new(Self(Mutex::new(Instant::now())))
     }
 
-    /// The API server was heard: an object, a list, a bookmark, or that it does not serve the kind.
+    /// Notes that the API server was heard: an object, a list, a bookmark, or that it does not
+    /// serve the kind.
     pub(super) fn touch(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }

@@ -65,6 +65,8 @@ impl Pages {
                 }
                 None => (None, objects / 4),
             };
+            // A request for one object, which only asks whether a kind is served, says nothing
+            // about pages.
             if requested > 1 {
                 self.0.store(next.clamp(1, MOST_OBJECTS), Ordering::Relaxed);
             }

@@ -30,7 +30,7 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Presence {
     /// `renewTime` of the last observed renewal.
     seen: Option<Timestamp>,
-    /// When the renewal was observed, by the own clock.
+    /// When the renewal was observed, by this machine's clock.
     renewed: Option<Instant>,
 }
 
@@ -54,7 +54,7 @@ impl Presence {
         let is_held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
         if let Some(written) = written.filter(|written| is_held && self.seen != Some(*written)) {
             let age = match self.seen {
-                // A time in the future comes from a clock that is ahead of the own clock.
+                // A time in the future comes from a clock that is ahead of this machine's.
                 None => Duration::try_from(time.duration_since(written)).unwrap_or_default(),
                 Some(_) => Duration::ZERO,
             };
@@ -63,8 +63,8 @@ impl Presence {
         }
         match self.renewed.map(|renewed| now.duration_since(renewed) < PATIENCE) {
             Some(true) => ControllerState::Leads,
-            // A Lease without a holder was released by one that led.
             Some(false) => ControllerState::Stopped,
+            // A Lease without a holder was released by one that led.
             None if written.is_some() => ControllerState::Stopped,
             None => ControllerState::NotYet,
         }

@@ -19,10 +19,12 @@
 //! UID, a version, a free name), and by then the watch may have shown that the write is no longer
 //! needed. A pause ends early if a different write to the object is planned.
 //!
-//! [`turns`]: which write is next. [`creations`]: which ones wait for the View. [`pause`]: how long writes to an
-//! object are paused. [`writer`]: one write, from the precondition to the events. [`request`] and [`answer`]: HTTP. [`content`]: generated keys. [`limit`]: requests per second. [`audience`]:
-//! the objects that the events are about. [`reports`]: events without a write. The executor knows no system: an [`Action`] contains
-//! everything that differs between systems.
+//! [`turns`] chooses the next write, and [`creations`] holds creations back until the View shows
+//! earlier ones. [`writer`] carries out one write, from the precondition to the events, with
+//! [`request`] and [`answer`] for HTTP, [`content`] for generated keys, and [`limit`] for the
+//! requests per second. [`pause`] delays the next write to an object. [`audience`] finds the
+//! objects that events are about, and [`reports`] holds back events without a write. The executor
+//! knows no system: an [`Action`] contains everything that differs between systems.
 
 mod answer;
 mod audience;
@@ -52,7 +54,7 @@ use pause::{Pause, Trouble};
 use reports::Reports;
 use stowplan_core::systems::plan::{Action, Target, Write};
 use turns::Turns;
-use writer::Round;
+use writer::SharedLists;
 pub(crate) use writer::Writer;
 
 /// How long an object that this process has created counts as its own before the View shows it: longer than
@@ -72,11 +74,11 @@ pub(crate) struct Executor {
     /// The targets of `running`.
     busy: HashSet<Target>,
     creations: Creations,
-    /// When each object was created, or may have been, that the latest plan would create again: the View does not
-    /// show it yet.
-    made: HashMap<Target, Instant>,
+    /// The objects that were created, or may have been, and that the latest plan still creates
+    /// because the View does not show them yet; each with the time of the answer.
+    created: HashMap<Target, Instant>,
     paused: HashMap<Target, Pause>,
-    round: Arc<Round>,
+    shared: Arc<SharedLists>,
     reports: Reports,
 }
 
@@ -90,9 +92,9 @@ impl Executor {
             running: JoinSet::new(),
             busy: HashSet::new(),
             creations: Creations::default(),
-            made: HashMap::new(),
+            created: HashMap::new(),
             paused: HashMap::new(),
-            round: Arc::new(Round::beginning_at(Instant::now())),
+            shared: Arc::new(SharedLists::beginning_at(Instant::now())),
             reports: Reports::default(),
         }
     }
@@ -101,20 +103,20 @@ impl Executor {
     pub(crate) fn take(&mut self, mut actions: Vec<Action>) {
         let now = Instant::now();
         actions.extend(self.instead(&actions, now));
-        if self.round.has_ended(now) {
-            self.round = Arc::new(Round::beginning_at(now));
+        if self.shared.has_ended(now) {
+            self.shared = Arc::new(SharedLists::beginning_at(now));
         }
         let refusals = actions.iter().filter_map(|action| action.refusal.as_ref());
         let all = refusals.flat_map(|of| &of.instead).chain(&actions);
         let planned: HashSet<Target> = all.map(|action| action.target.clone()).collect();
         self.paused.retain(|target, pause| now < pause.until || planned.contains(target));
-        self.made.retain(|target, at| now < *at + OWN && planned.contains(target));
+        self.created.retain(|target, at| now < *at + OWN && planned.contains(target));
         let (mut waiting, mut reports) = (Vec::new(), Vec::new());
         let mut unfinished = self.busy.iter().filter(|target| !planned.contains(target)).count();
-        let (busy, paused, made) = (&self.busy, &self.paused, &self.made);
+        let (busy, paused, created) = (&self.busy, &self.paused, &self.created);
         self.creations.plan(&actions, |target| {
             let may_be_unseen = |pause: &Pause| {
-                let may_exist = pause.may_have_succeeded() || made.contains_key(target);
+                let may_exist = pause.may_have_succeeded() || created.contains_key(target);
                 now < pause.until && may_exist && planned.contains(target)
             };
             busy.contains(target) || paused.get(target).is_some_and(may_be_unseen)
@@ -129,7 +131,9 @@ impl Executor {
             if self.busy.contains(&action.target) {
                 continue;
             }
-            // Where one of two that stand for each other was tried last, the pause is that of both.
+            // An action that is carried out instead of a refused one neither waits for its pause
+            // nor ends it. The refused one then waits for the pause of the action that was tried
+            // last.
             let is_among = |all: &Action, one: &Action| {
                 let instead = all.refusal.iter().flat_map(|refusal| &refusal.instead);
                 instead.into_iter().any(|of| of.repeats(one))
@@ -142,7 +146,7 @@ impl Executor {
                     self.paused.remove(&action.target);
                 }
                 Some(pause) if now < pause.until => {
-                    // Objects that have begun to wait since the refusal are told of it, too.
+                    // The refusal is also reported on the objects that have begun to wait since.
                     if let Some(problem) = pause.problem_for_others(&action) {
                         self.writer.record_refusal(&action, problem);
                         pause.action = action;
@@ -228,9 +232,9 @@ impl Executor {
             if matches!(action.write, Write::Create(_)) {
                 self.creations.start(&action.target);
             }
-            let (writer, round) = (Arc::clone(&self.writer), Arc::clone(&self.round));
+            let (writer, shared) = (Arc::clone(&self.writer), Arc::clone(&self.shared));
             self.running.spawn(async move {
-                let outcome = writer.carry_out(&action, &round).await;
+                let outcome = writer.carry_out(&action, &shared).await;
                 (action, outcome)
             });
         }
@@ -242,9 +246,9 @@ impl Executor {
         let was_refused = matches!(before, Some(Trouble::Refused | Trouble::Taken));
         let is_creation = matches!(action.write, Write::Create(_));
         if is_creation && matches!(outcome, Outcome::Done | Outcome::Unsure(_)) {
-            self.made.insert(action.target.clone(), Instant::now());
+            self.created.insert(action.target.clone(), Instant::now());
         }
-        let is_own = self.made.contains_key(&action.target);
+        let is_own = self.created.contains_key(&action.target);
         let (trouble, problem) = match outcome {
             Outcome::Done => match action.write {
                 // The View does not show the result yet: the write must not be repeated meanwhile.

@@ -1,11 +1,11 @@
 //! Keeps the webhook's CA and certificate in two Secrets, and the caBundles of its configurations
 //! up to date (tls.mode self).
 //!
-//! Only the leader does, and what to do next is planned from what is there
-//! ([`authority::plan`]): read, plan, write one thing, and again. Each
-//! write has a precondition (a free name, a resource version, the name of a webhook), so a write of
-//! an earlier leader that arrives late changes nothing that was read since. An object of one of the
-//! names that does not have stowplan's labels is reported and never changed.
+//! Only the leader does this. It reads the objects, plans the next step from them
+//! ([`authority::plan`]), carries it out, and begins again. Each write has a precondition (a free
+//! name, a resource version, the name of a webhook), so a write of an earlier leader that arrives
+//! late changes nothing that was read since. An object of one of the names that does not have
+//! stowplan's labels is reported and never changed.
 
 pub(crate) mod secrets;
 #[cfg(test)]
@@ -115,10 +115,10 @@ enum Looked {
     HasWritten,
 }
 
-/// The end of the gauges that only a leader sets.
-struct Gauge<'m>(&'m Metrics);
+/// Resets the gauges that only a leader sets, when it is dropped.
+struct LeaderGauges<'m>(&'m Metrics);
 
-impl Drop for Gauge<'_> {
+impl Drop for LeaderGauges<'_> {
     fn drop(&mut self) {
         self.0.certificate_not_after.remove(&KindLabels { kind: "ca" });
         self.0.foreign_secrets.set(0);
@@ -129,7 +129,7 @@ impl Drop for Gauge<'_> {
 impl Keeper {
     /// Looks and writes, until the future is dropped.
     pub(super) async fn keep(self) {
-        let _gauge = Gauge(&self.metrics);
+        let _gauges = LeaderGauges(&self.metrics);
         let mut changes = self.changes();
         let mut logged = Vec::new();
         let (mut failures, mut writes) = (0, 0);
@@ -162,7 +162,7 @@ impl Keeper {
         }
     }
 
-    /// Reports each change of what is kept. What it has become is read again.
+    /// Reports each change of the objects that are kept; the caller reads them again.
     fn changes(&self) -> BoxStream<'static, ()> {
         let Settings { ca_secret, secret, configuration, .. } = &self.settings;
         let objects = [
@@ -408,7 +408,7 @@ impl Keeper {
             Ok((code, status)) if conflicts.contains(&code) && !is_invalid(code, &status) => {
                 ("conflict", Ok(()))
             }
-            Ok((code, status)) => ("refused", Err(refusal(verb, kind, code, &status))),
+            Ok((code, status)) => ("refused", Err(format_refusal(verb, kind, code, &status))),
         };
         self.metrics.count_write(kind, verb, outcome);
         result
@@ -420,7 +420,7 @@ impl Keeper {
         match self.send(request.map_err(|error| error.to_string())?).await? {
             (200, object) => Ok(Some(object)),
             (404, _) => Ok(None),
-            (code, status) => Err(refusal("get", path, code, &status)),
+            (code, status) => Err(format_refusal("get", path, code, &status)),
         }
     }
 
@@ -445,7 +445,7 @@ fn is_invalid(code: u16, status: &Value) -> bool {
     code == 422 && status["details"]["causes"].as_array().is_some_and(|causes| !causes.is_empty())
 }
 
-fn refusal(verb: &str, what: &str, code: u16, status: &Value) -> String {
+fn format_refusal(verb: &str, what: &str, code: u16, status: &Value) -> String {
     let message = status["message"].as_str().unwrap_or_default();
     format!("{verb} {what}: {message} ({code})")
 }

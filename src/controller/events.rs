@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::problem;
+use super::format_error;
 use crate::telemetry::{Metrics, shown};
 use stowplan_core::systems::plan;
 
@@ -99,7 +99,7 @@ async fn write(client: Client, identity: String, mut waiting: mpsc::Receiver<Pen
         };
         let problem = match timeout(TIMEOUT, recorder.publish(&event_to_send, &regarding)).await {
             Ok(Ok(())) => continue,
-            Ok(Err(error)) => problem(&error),
+            Ok(Err(error)) => format_error(&error),
             Err(_) => "no answer".to_owned(),
         };
         debug!(name, reason = event.reason, problem = &*shown(&problem), "event not sent");

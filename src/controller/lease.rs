@@ -39,7 +39,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::problem;
+use super::format_error;
 use crate::telemetry::{Metrics, shown};
 use election::{Election, Step};
 use stowplan_core::kubernetes::is_missing_right;
@@ -261,7 +261,7 @@ async fn request<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T,
         Ok(Err(kube::Error::Api(status))) if is_missing_right(&status.message) => {
             Err(format!("{} ({}): {RIGHTS}", status.message, status.code))
         }
-        Ok(Err(error)) => Err(problem(&error)),
+        Ok(Err(error)) => Err(format_error(&error)),
         Err(_) => Err(format!("no answer within {} s", REQUEST.as_secs())),
     }
 }

@@ -41,7 +41,7 @@ use stowplan_core::view::{Identity, Name};
 const GIVEN_UP: &str = "recreating its owner's pods did not help: see why the webhook does not get \
                         them (`kubectl describe mutatingwebhookconfiguration`), then delete the pod";
 
-/// The pods that may have been admitted without the webhook.
+/// The pods that may have been admitted without the webhook, or lost what it added.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     state: Mutex<Pods>,
@@ -53,7 +53,7 @@ struct Pods {
     rounds: Rounds,
 }
 
-/// A pod without a record of a decision.
+/// A pod that may lack its placement, with a record of a decision or without one.
 #[derive(Debug)]
 struct Seen {
     identity: Identity,
@@ -84,8 +84,8 @@ enum State {
 
 impl Report {
     /// Processes a change that the watch of pods reports. Returns whether the next plan may differ.
-    pub(crate) fn see(&self, passing: PodChange<'_>) -> bool {
-        match passing {
+    pub(crate) fn see(&self, change: PodChange<'_>) -> bool {
+        match change {
             PodChange::Current(pod) => self.observe(pod),
             PodChange::Deleted(name) => self.state().pods.remove(name).is_some(),
             PodChange::Relisting => {
@@ -164,7 +164,7 @@ impl Report {
         let Pods { pods, rounds } = &mut *state;
         for (name, seen) in pods.iter() {
             let State::Unplaced(missing) = &seen.state else { continue };
-            let (write, event) = seen.remedy(missing, policy, now, rounds, &mut plan);
+            let (write, event) = seen.plan_remedy(missing, policy, now, rounds, &mut plan);
             let target = Target::new(POD, name, &seen.identity.uid);
             plan.actions.push(Action::new(target, write, vec![event]));
         }
@@ -172,8 +172,9 @@ impl Report {
         plan
     }
 
-    /// Decides the pods that have arrived since the last call, and keeps only the results. A process
-    /// that does not lead calls it too: it would otherwise keep every pod as a whole until it leads.
+    /// Decides the pods that have arrived since the last call, and keeps only the results. A
+    /// process that does not lead calls it too: it would otherwise keep every complete pod until it
+    /// leads.
     pub(crate) fn decide(&self, view: &View, policy: &Policy) {
         self.state().pods.retain(|name, seen| {
             let State::Undecided(text) = &seen.state else { return true };
@@ -206,7 +207,8 @@ fn text_of(pod: &Pod) -> Box<str> {
 }
 
 impl Seen {
-    fn remedy(
+    /// Plans the deletion of the pod, or nothing, and the event about it.
+    fn plan_remedy(
         &self,
         missing: &str,
         policy: &Policy,
@@ -282,9 +284,9 @@ fn is_replaceable(pod: &Pod) -> bool {
     unbound && (find_pod_owner(&pod.metadata).is_some() || is_created_again(&pod.metadata))
 }
 
-/// How a pod without a record was admitted. The webhook may have been unavailable, or a condition
-/// of the administrator kept the pod from it: these conditions are not evaluated here.
-fn passed_by(policy: &Policy) -> String {
+/// Describes how a pod without a record was admitted. The webhook may have been unavailable, or a
+/// condition of the administrator kept the pod from it: these conditions are not evaluated here.
+fn describe_admission(policy: &Policy) -> String {
     let names: Vec<&str> = policy.match_conditions.iter().map(String::as_str).collect();
     match names.is_empty() {
         true => "was admitted without stowplan's webhook".to_owned(),
@@ -306,9 +308,11 @@ fn describe(lack: &Lack, is_recorded: bool, policy: &Policy) -> Option<String> {
             record::KEY
         )),
         _ if is_recorded => None,
-        Lack::Refused(refusal) if policy.record_placement => {
-            Some(format!("{}, which would refuse it: {}", passed_by(policy), refusal.first()))
-        }
+        Lack::Refused(refusal) if policy.record_placement => Some(format!(
+            "{}, which would refuse it: {}",
+            describe_admission(policy),
+            refusal.first()
+        )),
         Lack::Changes(intents) => {
             let needs_controller =
                 intents.iter().all(|intent| WITH_CONTROLLER.contains(&intent.system));
@@ -317,7 +321,7 @@ fn describe(lack: &Lack, is_recorded: bool, policy: &Policy) -> Option<String> {
             let more = changes.count();
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
             let or = if needs_controller { ", or while no controller led," } else { "" };
-            Some(format!("{}{or} and lacks: {first}{more}", passed_by(policy)))
+            Some(format!("{}{or} and lacks: {first}{more}", describe_admission(policy)))
         }
         _ => None,
     }

@@ -55,8 +55,9 @@ pub(super) enum Deadline {
     Answer,
 }
 
-/// The order in which connections are closed to free slots: the smallest first. A connection that
-/// was answered with a decision comes later, and one that has not been in its phase for long.
+/// The part of the order of closing that a connection knows itself, the smallest first: true if it
+/// was answered with a decision, and since when it is in its phase. `Slots` compares the addresses
+/// in between.
 pub(super) type CloseOrder = (bool, Instant);
 
 impl Client {
@@ -76,7 +77,7 @@ impl Client {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is one assignment, so a panic leaves no change half done.
+        // The changes are plain assignments, which do not panic, so none is ever half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,7 +119,8 @@ impl Client {
         ActiveRequest(Arc::clone(self))
     }
 
-    /// Notes that a body is complete: until the result is dropped, the connection is not closed.
+    /// Notes that a body is complete: until the result is dropped, the connection is not closed to
+    /// free slots.
     pub(super) fn owe_answer(&self) -> Owed<'_> {
         self.state().unanswered += 1;
         Owed(self)
@@ -129,9 +131,8 @@ impl Client {
         self.state().was_useful = true;
     }
 
-    /// When this connection is closed to free slots, compared with others. `None` while a request
-    /// is unanswered: such a connection is not closed. Connections that were never answered with a
-    /// decision come first, and of those the longest idle.
+    /// Returns the connection's part of the order of closing. `None` while a request is unanswered:
+    /// such a connection is not closed to free slots.
     pub(super) fn close_order(&self) -> Option<CloseOrder> {
         let state = self.state();
         (state.unanswered == 0).then_some((state.was_useful, state.since))

@@ -122,7 +122,6 @@ where
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS)
-            // What a client may send before it is read.
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(4 * WINDOW)
             .max_header_list_size(MAX_HEAD)
@@ -143,6 +142,9 @@ where
     }
 }
 
+/// Serves until the connection ends, a deadline passes, or the server stops. At a stop, or after a
+/// time without requests, the connection is shut down in an orderly way; after other deadlines it
+/// is dropped.
 async fn drive<C>(
     connection: C,
     shut_down: impl FnOnce(Pin<&mut C>),

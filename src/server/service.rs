@@ -133,7 +133,7 @@ impl Service {
     {
         let budget =
             parse_timeout(request.uri().query()).unwrap_or(self.limits.body).min(MAX_TIMEOUT);
-        let decide = self.find_decide(&request);
+        let decide = self.route(&request);
         let mut body = std::pin::pin!(request.into_body());
         if body.size_hint().lower() > MAX_BODY as u64 {
             return Err(Failure::TooLarge);
@@ -172,8 +172,11 @@ impl Service {
         Ok(json)
     }
 
-    /// Finds the function that decides on a request, or what is wrong with the request's head.
-    fn find_decide<B>(&self, request: &Request<B>) -> Result<Decide, Failure> {
+    /// Returns the function that decides on requests of this path.
+    ///
+    /// # Errors
+    /// Returns the problem of the request's head.
+    fn route<B>(&self, request: &Request<B>) -> Result<Decide, Failure> {
         let decide = match request.uri().path() {
             PATH => self.decide,
             VALIDATE => validate,
@@ -192,8 +195,8 @@ impl Service {
         self.deciding.try_acquire().map_err(|_| Failure::Busy("requests"))
     }
 
-    /// Reads the body. The place of its connection includes a small one; before more of it arrives,
-    /// a large one has to get its turn.
+    /// Reads the body. The memory that is counted for a connection includes a small body; a large
+    /// one waits for its turn before more of it is read.
     async fn read<B>(
         &self,
         mut body: std::pin::Pin<&mut B>,
@@ -243,7 +246,7 @@ impl Service {
     }
 
     /// Decides, and waits for objects that the decision needs. While it waits, it gives back its
-    /// place among those that decide.
+    /// permit to decide.
     async fn decide(
         &self,
         decide: Decide,

@@ -52,7 +52,7 @@ fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnosis {
     diagnose_as(context, name, pod, true)
 }
 
-/// `with_changes`: whether to report what the webhook would change in the pod.
+/// Diagnoses a pod, and with `with_changes` also what the webhook would change in it.
 fn diagnose_as(context: &Context<'_>, name: &Name, pod: &Pod, with_changes: bool) -> Diagnosis {
     let checks = DIAGNOSTICS.iter().filter_map(|system| system.check_pod);
     let mut reports: Vec<PodReport> = checks.map(|check| check(context, name, pod)).collect();
@@ -67,7 +67,6 @@ fn diagnose_as(context: &Context<'_>, name: &Name, pod: &Pod, with_changes: bool
     if diagnosis.asked.is_empty() {
         diagnosis.asked.push("nothing of stowplan".to_owned());
     }
-    let node = node_name(pod);
     if is_finished(pod) {
         return diagnosis;
     }
@@ -83,7 +82,7 @@ fn diagnose_as(context: &Context<'_>, name: &Name, pod: &Pod, with_changes: bool
         of_pending.push(report.pending);
         led = led.or(report.led);
     }
-    if node.is_some() {
+    if node_name(pod).is_some() {
         return diagnosis;
     }
     gates::report_own(&mut diagnosis, pod);
@@ -233,7 +232,7 @@ impl<'c> Pending<'c> {
         }
     }
 
-    /// Reports why no node is eligible, if none is.
+    /// Returns the nodes, and reports why none is eligible if so.
     fn report_eligible_nodes(&self, diagnosis: &mut Diagnosis) -> Nodes<'c> {
         let cluster = self.context.cluster;
         let checks = self.checks();

@@ -46,7 +46,8 @@ pub(super) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    pub(super) fn problem(&mut self, entry: &Entry<'_>, problem: &str) {
+    /// Records a problem with the location of its object.
+    pub(super) fn report_problem(&mut self, entry: &Entry<'_>, problem: &str) {
         let location = &self.documents[entry.document].location;
         let name = entry.name.as_deref().unwrap_or_default();
         let object = format!("{} {name}", entry.item.kind);
@@ -84,20 +85,21 @@ impl Planner<'_> {
         } else {
             let templates = entry.templates();
             if templates.is_empty() {
-                planned.extend(self.admit_ignorance(entry).map(Ok));
+                planned.extend(self.plan_unknown(entry).map(Ok));
             } else {
                 planned = self.plan_claims(entry, view);
                 planned.extend(templates.iter().map(|pointer| self.plan(entry, pointer, view)));
             }
         }
         let or_problem = |planned: Result<_, String>| {
-            planned.map_err(|problem| self.problem(entry, &problem)).ok()
+            planned.map_err(|problem| self.report_problem(entry, &problem)).ok()
         };
         planned.into_iter().filter_map(or_problem).collect()
     }
 
-    /// Says that it is not known which pods are made for an object that has keys. `None`: it has none.
-    fn admit_ignorance<'d>(&mut self, entry: &Entry<'d>) -> Option<Planned<'d>> {
+    /// Plans an object with keys of which it is not known which pods are made for it. `None`: it
+    /// has no name, or no keys and is counted in `others`.
+    fn plan_unknown<'d>(&mut self, entry: &Entry<'d>) -> Option<Planned<'d>> {
         let keys = entry.find_keys();
         self.others += usize::from(keys.is_empty());
         if keys.is_empty() || entry.name.is_none() {
@@ -140,7 +142,7 @@ impl Planner<'_> {
     /// Gets the preview of an object from its system.
     ///
     /// # Errors
-    /// Why the object is invalid.
+    /// Returns the reason why the object is invalid.
     fn preview<'d>(
         &self,
         entry: &mut Entry<'d>,
@@ -167,7 +169,7 @@ impl Planner<'_> {
     /// it. `decided` is that on the object itself, if there is one already.
     ///
     /// # Errors
-    /// Why the object is invalid.
+    /// Returns the reason why the object is invalid.
     fn ask(
         &self,
         kind: &PreviewedKind,
@@ -198,7 +200,7 @@ impl Planner<'_> {
     /// Decides as if an object were created now.
     ///
     /// # Errors
-    /// Why the object is invalid.
+    /// Returns the reason why the object is invalid.
     fn decide_creation(
         &self,
         resource: &Resource,
@@ -264,7 +266,7 @@ impl Planner<'_> {
     /// Decides on an object that is a pod or has a pod template, and adds its pod to the View.
     ///
     /// # Errors
-    /// Why the object is invalid.
+    /// Returns the reason why the object is invalid.
     fn plan<'d>(
         &mut self,
         entry: &Entry<'d>,
@@ -334,7 +336,8 @@ impl Planner<'_> {
     }
 }
 
-/// Requires one of the nodes that get a pod, the first by name. Says which.
+/// Binds a DaemonSet's pod to the first by name of the nodes that get one. Returns the preview with
+/// it.
 fn pin_to_one(pod: &mut Value, view: &View) -> Preview {
     let spec = PodSpec::deserialize(&pod["spec"]).unwrap_or_default();
     let needs = PodNeeds::of_spec(&spec);

@@ -21,7 +21,7 @@ impl Planner<'_> {
         {
             let (own, given) = (quoted(own), quoted(given));
             let problem = format!("is in namespace {own}, and -n asks for {given}: leave -n out");
-            self.problem(entry, &problem);
+            self.report_problem(entry, &problem);
         }
     }
 
@@ -40,12 +40,12 @@ impl Planner<'_> {
             if entry.name.is_none() {
                 // One that is planned is reported then.
                 if entry.previewed_kind().is_none() {
-                    self.problem(entry, NAMELESS);
+                    self.report_problem(entry, NAMELESS);
                 }
                 continue;
             }
             match systems::object(object.clone()) {
-                Err(problem) => self.problem(entry, &problem),
+                Err(problem) => self.report_problem(entry, &problem),
                 Ok(_) if entry.is_settled() => {
                     if let Some(stage) = &mut stage {
                         // The earlier objects are the older ones.

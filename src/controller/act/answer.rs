@@ -24,7 +24,8 @@ pub(super) struct Answer {
 pub(super) enum Outcome {
     /// The object was written.
     Done,
-    /// A fresh list contradicts every operation of the write: nothing was sent.
+    /// The write is not needed and was not sent: a fresh list contradicts every operation, or the
+    /// object to be created before it exists already.
     Kept,
     /// The object was deleted.
     NotFound,
@@ -91,7 +92,8 @@ pub(super) fn judge(write: &Write, answer: &Answer) -> Outcome {
         {
             Outcome::Conflict
         }
-        // Nobody has to fix that: the plan changes when the watches show the end of its objects.
+        // There is nothing to fix: the plan changes once the watches show that the objects are
+        // deleted.
         StatusCode::FORBIDDEN
             if details.is_some_and(|of| of.causes.iter().any(|of| of.reason == ENDING)) =>
         {

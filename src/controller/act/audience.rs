@@ -24,9 +24,9 @@ pub(super) fn refusal_events(action: &Action, problem: &str) -> Vec<(ObjectRefer
     let mut events = Vec::new();
     let waiting = action.refusal.iter().flat_map(|refusal| &refusal.waiting);
     let about = regarding(action);
-    let is_told = |uid: &String| waiting.clone().any(|target| *target.uid == **uid);
+    let is_waiting = |uid: &String| waiting.clone().any(|target| *target.uid == **uid);
     // Users do not find events of an object that does not exist and has no owner.
-    if waiting.clone().next().is_none() || about.uid.as_ref().is_some_and(|uid| !is_told(uid)) {
+    if waiting.clone().next().is_none() || about.uid.as_ref().is_some_and(|uid| !is_waiting(uid)) {
         let Target { resource, namespace, name, .. } = &action.target;
         let slash = if namespace.is_empty() { "" } else { "/" };
         let (verb, plural) = (action.verb(), resource.plural);

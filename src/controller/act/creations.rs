@@ -42,8 +42,8 @@ impl Creations {
         self.started.insert(target.clone(), self.number);
     }
 
-    /// Returns whether a planned write creates an object, and a plan from which an unseen creation in its
-    /// namespace was started did not contain it.
+    /// Returns true if the target is to be created, and was not yet planned when a creation in its
+    /// namespace was started that the View may not show yet.
     pub(super) fn must_wait(&self, target: &Target) -> bool {
         let unseen = self.unseen.get(&target.namespace);
         self.planned.get(target).zip(unseen).is_some_and(|(planned, unseen)| planned > unseen)

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The limit is never lowered below one part in so many, nor below one request per second.
-const LOWEST: f64 = 16.0;
+/// The limit is never lowered below the highest one divided by this, nor below one request per
+/// second.
+const MOST_LOWERED: f64 = 16.0;
 
 /// How long a limit needs to grow from nothing to the highest one.
 const RECOVERY: Duration = Duration::from_secs(30);
@@ -26,7 +27,7 @@ const BURST: Duration = Duration::from_secs(2);
 pub(crate) struct Limiter {
     /// The highest number of requests per second in the long run.
     highest: f64,
-    /// The present one.
+    /// The number of requests per second that is allowed now.
     rate: f64,
     /// When the rate was raised last.
     since: Option<Instant>,
@@ -58,7 +59,7 @@ impl Limiter {
     pub(super) fn pause(&mut self, now: Instant, until: Instant) {
         self.raise(now);
         if self.busy_until.is_none_or(|busy_until| busy_until <= now) {
-            self.rate = (self.rate / 2.0).max(self.highest / LOWEST).max(1.0);
+            self.rate = (self.rate / 2.0).max(self.highest / MOST_LOWERED).max(1.0);
         }
         // What was saved for a burst would be sent at once after the pause.
         self.next = Some(self.next.map_or(until, |next| next.max(until)));

@@ -72,7 +72,7 @@ impl Pause {
         Self { action, until, trouble: Some((trouble, pauses)), problem }
     }
 
-    /// Returns whether the creation or deletion has succeeded, or may have.
+    /// Returns true if the creation or deletion has succeeded, or may have.
     pub(super) fn may_have_succeeded(&self) -> bool {
         matches!(self.trouble(), None | Some(Trouble::Unsure))
     }
@@ -83,7 +83,8 @@ impl Pause {
         self.problem.as_deref().filter(|_| waiting(action) != waiting(&self.action))
     }
 
-    /// Returns why writes are paused. `None`: the creation or deletion has succeeded.
+    /// Returns the reason why writes are paused. `None`: only the watch is awaited, after a
+    /// creation or a deletion that succeeded, or a write that was not needed any more.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.trouble.as_ref().map(|(trouble, _)| *trouble)
     }

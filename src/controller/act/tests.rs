@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::pause::SETTLE;
-use super::writer::ROUND;
+use super::writer::SHARED_FOR;
 use super::*;
 use crate::cluster::Cluster;
 use crate::controller::events::Events;
@@ -634,7 +634,7 @@ async fn only_operations_that_a_fresh_list_confirms_are_sent() {
         bench.executor.next().await;
     }
     let lists = bench.sent("GET");
-    assert_eq!(lists.len(), 1, "one list for the round: {lists:?}");
+    assert_eq!(lists.len(), 1, "one shared list: {lists:?}");
     assert_eq!(lists[0].path, "/apis/example.com/v1/widgets");
     assert!(!lists[0].query.contains("resourceVersion"), "{}", lists[0].query);
     let patches = bench.sent("PATCH");
@@ -643,10 +643,10 @@ async fn only_operations_that_a_fresh_list_confirms_are_sent() {
     assert_eq!(sent, [("/api/v1/nodes/n2", &free), ("/api/v1/nodes/n3", &free)]);
     assert_eq!(bench.wrote("nodes", "release", "kept"), 1);
     assert_eq!(bench.wrote("nodes", "release", "done"), 2);
-    for (node, pause, lists) in [("n4", ROUND / 2, 1), ("n5", ROUND / 2, 2)] {
+    for (node, pause, lists) in [("n4", SHARED_FOR / 2, 1), ("n5", SHARED_FOR / 2, 2)] {
         tokio::time::sleep(pause).await;
         bench.carry_out(vec![release(node, &["free"])]).await;
-        assert_eq!(bench.sent("GET").len(), lists, "in the same round, and after it");
+        assert_eq!(bench.sent("GET").len(), lists, "while the lists are shared, and after it");
     }
 }
 

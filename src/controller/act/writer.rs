@@ -30,23 +30,22 @@ use stowplan_core::view::resource::Resource;
 const LIST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long one list is used to confirm writes.
-pub(super) const ROUND: Duration = Duration::from_secs(1);
+pub(super) const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// The actions of all plans within [`ROUND`]. They share one list of each resource that confirms
-/// them.
+/// The lists that confirm the actions of all plans within [`SHARED_FOR`]: one of each resource.
 ///
 /// The list protects against a watch that lags and against writes of an earlier leader. Both are
 /// older than a second, and the View shows this process's own writes at once, so a shared list is
 /// fresh enough.
 #[derive(Debug)]
-pub(super) struct Round {
+pub(super) struct SharedLists {
     until: Instant,
     lists: Mutex<HashMap<Resource, Arc<OnceCell<Vec<Value>>>>>,
 }
 
-impl Round {
+impl SharedLists {
     pub(super) fn beginning_at(now: Instant) -> Self {
-        Self { until: now + ROUND, lists: Mutex::default() }
+        Self { until: now + SHARED_FOR, lists: Mutex::default() }
     }
 
     pub(super) fn has_ended(&self, now: Instant) -> bool {
@@ -81,8 +80,8 @@ impl Writer {
     }
 
     /// Carries out an action and records the outcome in logs and metrics, and the events of a success.
-    pub(super) async fn carry_out(&self, action: &Action, round: &Round) -> Outcome {
-        let outcome = match self.attempt(action, round).await {
+    pub(super) async fn carry_out(&self, action: &Action, shared: &SharedLists) -> Outcome {
+        let outcome = match self.attempt(action, shared).await {
             Ok(outcome) | Err(outcome) => outcome,
         };
         if let Outcome::Throttled(pause) = outcome {
@@ -113,8 +112,8 @@ impl Writer {
     }
 
     /// Sends an action's write. `Ok` and `Err` both contain the outcome.
-    async fn attempt(&self, action: &Action, round: &Round) -> Result<Outcome, Outcome> {
-        let Some(write) = self.prepare(action, round).await? else { return Ok(Outcome::Kept) };
+    async fn attempt(&self, action: &Action, shared: &SharedLists) -> Result<Outcome, Outcome> {
+        let Some(write) = self.prepare(action, shared).await? else { return Ok(Outcome::Kept) };
         let request = request::request(&action.target, &write).map_err(Outcome::Refused)?;
         let answer = self.send(request, WRITE_TIMEOUT).await?;
         let outcome = judge(&write, &answer);
@@ -126,15 +125,16 @@ impl Writer {
         Ok(outcome)
     }
 
-    /// Confirms the precondition of a write and reduces the write to what it confirms. `None`: nothing.
+    /// Confirms the precondition of a write and reduces the write to what it confirms. `None`: the
+    /// write is not needed.
     async fn prepare<'a>(
         &self,
         action: &'a Action,
-        round: &Round,
+        shared: &SharedLists,
     ) -> Result<Option<Cow<'a, Write>>, Outcome> {
         match (&action.confirmation, &action.write) {
             (Some(Confirmation::List(listed)), Write::Patch(operations)) => {
-                let list = round.list_of(listed.resource);
+                let list = shared.list_of(listed.resource);
                 let objects = list.get_or_try_init(|| self.list(&listed.resource)).await?;
                 let reduced = (listed.reduce)(objects, &action.target, operations);
                 Ok(reduced.map(|operations| Cow::Owned(Write::Patch(operations))))

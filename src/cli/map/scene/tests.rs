@@ -22,7 +22,7 @@ fn map(objects: &[Value]) -> Map {
     }
     let policy = Policy::default();
     let now = "2026-11-24T00:00:00Z".parse().unwrap();
-    let pods = crate::cli::check::POD_CHECKS;
+    let pods = crate::cli::check::CHECKS_OF_WAITING;
     let context = Context { cluster: &cluster, policy: &policy, now, pods };
     let mut map = Map::new(&context, None);
     map.add_waiting(&crate::cli::check::diagnose_everything(&context, &[], None).unwrap());
