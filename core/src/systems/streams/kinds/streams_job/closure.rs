@@ -289,7 +289,7 @@ fn find_roots(
     claims: &[(Operator, Location)],
 ) -> Vec<usize> {
     let elements = spec.processing_elements.len();
-    let mut sets = crate::systems::disjoint_sets::DisjointSets::new(elements);
+    let mut sets = DisjointSets::new(elements);
     let mut by_token: HashMap<&str, usize> = HashMap::new();
     for (by, operator) in operators(spec) {
         for token in &operator.host_colocation {
