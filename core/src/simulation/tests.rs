@@ -259,53 +259,6 @@ fn a_job_that_waits_for_nodes_gets_as_many_as_it_lacks() {
     assert_eq!(cluster.simulation.count("StatefulSet"), 0);
 }
 
-/// Three nodes, and a job of two elements that must be on different ones.
-fn placed_job() -> Scaled {
-    let mut cluster = Scaled::new(1);
-    for name in ["h-1", "h-2"] {
-        let mut node = cluster.simulation.get("Node", "g-0").clone();
-        node["metadata"] = json!({"name": name, "labels": {"kubernetes.io/hostname": name}});
-        cluster.simulation.store.create(node).unwrap();
-    }
-    let elements = ["e0", "e1"].map(
-        |name| json!({"name": name, "operators": [{"name": name, "hostExlocation": ["apart"]}]}),
-    );
-    cluster.create("StreamsJob", "j", &json!({"processingElements": elements})).settle();
-    cluster
-}
-
-/// The node that is reserved for an element.
-fn reserved_for(cluster: &Scaled, element: &str) -> String {
-    let placement = &cluster.simulation.get("StreamsJob", "j")["status"]["placement"];
-    let mut nodes = placement["nodes"].as_array().unwrap().iter();
-    let has = |of: &&Value| of["processingElements"].as_array().unwrap().contains(&json!(element));
-    nodes.find(has).unwrap()["name"].as_str().unwrap().to_owned()
-}
-
-#[test]
-fn an_element_gets_another_node_if_its_own_is_full_or_lost() {
-    let labels = json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": "e0"});
-    let labels = json!({"labels": labels});
-    let mut cluster = placed_job();
-    let first = reserved_for(&cluster, "e0");
-    let mut other = pod("other");
-    other["spec"]["nodeName"] = json!(first);
-    other["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
-    cluster.simulation.store.create(other).unwrap();
-    cluster.settle();
-    assert_eq!(reserved_for(&cluster, "e0"), first, "no pod waits for it yet");
-    cluster.pod("e0", &labels).settle();
-    assert_ne!(reserved_for(&cluster, "e0"), first);
-
-    let mut cluster = placed_job();
-    cluster.pod("e0", &labels).settle();
-    let first = reserved_for(&cluster, "e0");
-    assert_eq!(cluster.nodes_of(&["e0"]), [json!(first)]);
-    cluster.simulation.store.remove(&Id::in_tests("Node", &first));
-    cluster.settle();
-    assert_ne!(reserved_for(&cluster, "e0"), first);
-}
-
 #[test]
 fn pods_leave_the_gate_of_a_job_that_ends_or_is_not_served_any_more() {
     type Change = fn(&mut Simulation);

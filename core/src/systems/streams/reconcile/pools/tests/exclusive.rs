@@ -120,9 +120,6 @@ fn the_first_taint_never_replaces_one_that_was_added_meanwhile() {
     assert!(simulator::patch(&mut changed, operations).is_err());
     world.settle();
     assert_eq!(world.labels("n2"), [(world.hash("p"), "1".to_owned())]);
-    world.node("n3", json!({"metadata": {"labels": null}}));
-    world.pool("q", json!({"size": 1})).settle();
-    assert_eq!(world.labels("n3"), [(world.hash("q"), "0".to_owned())]);
 }
 
 #[test]
