@@ -63,7 +63,7 @@ impl Form {
                 "an absolute path of letters, digits, '.', '_' and '-', as /root/.ssh"
             }
             Self::LogFilter => {
-                "a level (off, error, warn, info, debug or trace) or MODULE=LEVEL, as stowplan::admission=debug"
+                "a level (off, error, warn, info, debug or trace) or MODULE=LEVEL, as stowplan::server=debug"
             }
         }
     }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_log_filter_is_levels_and_modules_with_levels() {
-        for filter in ["", "info", "off", "info,stowplan::admission=debug", "hyper=warn,trace"] {
+        for filter in ["", "info", "off", "info,stowplan::server=debug", "hyper=warn,trace"] {
             assert!(Form::LogFilter.accepts(filter), "{filter}");
         }
         for (filter, wrong) in [

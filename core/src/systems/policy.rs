@@ -27,7 +27,7 @@ pub struct Policy {
     /// Namespaces whose pods are never touched. The webhook's own namespace always belongs to them.
     #[schemars(schema_with = "form::namespaces")]
     pub excluded_namespaces: BTreeSet<String>,
-    /// The filter of log lines, such as `info,stowplan::admission=debug`. Empty: the filter with which
+    /// The filter of log lines, such as `info,stowplan::server=debug`. Empty: the filter with which
     /// the process was started.
     #[schemars(schema_with = "form::log_filter")]
     pub log: String,

@@ -62,7 +62,7 @@ fn helm_and_stowplan_refuse_the_same_policies() {
     for policy in [
         "{}",
         r#"{"excludedNamespaces": ["kube-system", "a-1"]}"#,
-        r#"{"log": "info,stowplan::admission=debug"}"#,
+        r#"{"log": "info,stowplan::server=debug"}"#,
         r#"{"log": ""}"#,
         r#"{"hostPools": {"nodeSelector": {"example.com/Zone": "", "a": "B_c.d"}}}"#,
         r#"{"coschedule": {"gracePeriod": "1000ms", "groupTTL": "0s", "classMap": {"a": "b.c"}}}"#,
