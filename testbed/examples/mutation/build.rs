@@ -58,6 +58,7 @@ pub(crate) struct Build {
 }
 
 impl Build {
+    /// Returns the two test programs, the faster one first.
     pub(crate) fn programs(&self) -> [&PathBuf; 2] {
         [&self.unit, &self.offline]
     }

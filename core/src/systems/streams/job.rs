@@ -200,12 +200,7 @@ impl<'p> Placing<'p> {
         if let Some((_, host)) = &request.host {
             let hosts = claims().filter(|location| matches!(location, Location::Host(_)));
             let is_same = claims().any(|location| *location == Location::Host(host.clone()));
-            self.report_unless_same(
-                member,
-                keys::HOST,
-                is_same,
-                &hosts.map(format).collect::<Vec<_>>(),
-            );
+            self.report_unless_same(member, keys::HOST, is_same, hosts.map(format));
         }
         if let Some((_, reference)) = &request.pool {
             let pools = claims().filter(|location| matches!(location, Location::Pool { .. }));
@@ -216,12 +211,7 @@ impl<'p> Placing<'p> {
                     && (own.name == reference.name || *made.host_pool == *reference.name)
             };
             let is_same = claims().any(is_meant);
-            self.report_unless_same(
-                member,
-                keys::HOST_POOL,
-                is_same,
-                &pools.map(format).collect::<Vec<_>>(),
-            );
+            self.report_unless_same(member, keys::HOST_POOL, is_same, pools.map(format));
         }
         let colocation = operators().flat_map(|operator| &operator.host_colocation).cloned();
         let exlocation = operators().flat_map(|operator| &operator.host_exlocation).cloned();
@@ -231,29 +221,20 @@ impl<'p> Placing<'p> {
         ] {
             let is_same = written.len() == own.len()
                 && written.iter().all(|token| own.contains(token.as_str()));
-            self.report_unless_same(
-                member,
-                key,
-                is_same || written.is_empty(),
-                &Vec::from_iter(own),
-            );
+            self.report_unless_same(member, key, is_same || written.is_empty(), own);
         }
         if let Some(value) = &request.isolation {
             let isolated = operators().filter(|operator| operator.host_isolation);
             let isolated: Vec<String> = isolated.map(|operator| operator.name.clone()).collect();
-            self.report_unless_same(
-                member,
-                keys::HOST_ISOLATION,
-                isolated.contains(value),
-                &isolated,
-            );
+            let is_same = isolated.contains(value);
+            self.report_unless_same(member, keys::HOST_ISOLATION, is_same, isolated);
         }
         let own = match member.spec.enforcement {
             Enforcement::Required => "required",
             Enforcement::Preferred => "preferred",
         };
         let is_same = request.enforcement == member.enforcement();
-        self.report_unless_same(member, keys::HOST_ENFORCEMENT, is_same, &[own.to_owned()]);
+        self.report_unless_same(member, keys::HOST_ENFORCEMENT, is_same, [own.to_owned()]);
     }
 
     /// Reports the pod's annotation with this key unless `is_same`; `own` are the values that the job has.
@@ -262,13 +243,11 @@ impl<'p> Placing<'p> {
         member: &Member<'_>,
         key: &str,
         is_same: bool,
-        own: &[String],
+        own: impl IntoIterator<Item = String>,
     ) {
         let Some(value) = self.pod.annotation(key).filter(|_| !is_same) else { return };
-        let own = match own {
-            [] => "nothing".to_owned(),
-            own => own.iter().map(|own| quoted(own)).collect::<Vec<_>>().join(", "),
-        };
+        let own: Vec<String> = own.into_iter().map(|own| quoted(&own)).collect();
+        let own = if own.is_empty() { "nothing".to_owned() } else { own.join(", ") };
         let problem = format!(
             "is {}, but StreamsJob {} has {own} for processing element {}",
             quoted(value),

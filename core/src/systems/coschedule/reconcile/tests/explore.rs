@@ -15,6 +15,9 @@ use std::collections::HashSet;
 
 use world::{FAULTS, Fault, SCOPES, Scope, Step, World};
 
+/// More steps than a path has that ends: the longest known ones have less than forty.
+const LONGEST: usize = 500;
+
 /// The search: the states that are finished, and those on the path.
 #[derive(Default)]
 struct Search {
@@ -30,6 +33,7 @@ impl Search {
     fn visit(&mut self, world: &World, key: [u8; 32]) {
         let steps = world.steps();
         self.longest = self.longest.max(self.path.len());
+        assert!(self.longest < LONGEST, "a path does not end");
         if steps.iter().all(|step| matches!(step, Step::Fault(..))) {
             self.ends += 1;
             world.check_rest();
