@@ -35,6 +35,7 @@ async fn compare(kubernetes: Kubernetes) -> Result<()> {
     eprintln!("STOWPLAN_TEST_SEED={seed} asks {kubernetes:?} these questions again");
     let mut draw = Draw::new(seed);
     let mut plane = Plane::start(kubernetes, &mut draw).await?;
+    plane.nominate_two().await?;
     let mut tally = Tally::default();
     let (mut asked, mut differing) = (0, 0);
     for round in 0..questions.div_ceil(GROUPS) {

@@ -306,7 +306,9 @@ impl Simulation {
         let (uid, labels) = (&pod["metadata"]["uid"], pod["metadata"]["labels"].clone());
         self.attempts.insert(uid.as_str().unwrap_or_default().to_owned(), labels);
         let last = &pod["status"]["conditions"][0];
-        if last["status"] == "False" && last["message"] == message {
+        // An attempt that fails ends a nomination.
+        let is_nominated = !pod["status"]["nominatedNodeName"].is_null();
+        if last["status"] == "False" && last["message"] == message && !is_nominated {
             return;
         }
         let since = match last["status"] == "False" {

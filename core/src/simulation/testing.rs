@@ -65,16 +65,7 @@ impl Simulation {
 
     /// Creates a pod of [`NAMESPACE`] by way of a webhook, as its View is. Returns whether the webhook has changed it.
     pub fn admit(&mut self, webhook: usize, mut pod: Value) -> bool {
-        let review =
-            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
-                "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
-                "resource": {"group": "", "version": "v1", "resource": "pods"},
-                "namespace": NAMESPACE, "operation": "CREATE", "object": pod,
-            }})
-            .to_string();
-        let review = Review::parse(review.as_bytes()).unwrap();
-        let view = self.view_of(webhook);
-        let is_changed = match admission::decide(&review, view, &self.policy).unwrap().at_once() {
+        let is_changed = match self.decide(webhook, &pod) {
             Decision::Pass(_) => false,
             Decision::Admit(admitted) => {
                 json_patch::patch(&mut pod, &admitted.patch.operations()).unwrap();
@@ -84,5 +75,18 @@ impl Simulation {
         };
         self.store.create(pod).unwrap();
         is_changed
+    }
+
+    /// The decision of a webhook about the creation of a pod of [`NAMESPACE`].
+    pub fn decide(&self, webhook: usize, pod: &Value) -> Decision {
+        let review =
+            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+                "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "resource": {"group": "", "version": "v1", "resource": "pods"},
+                "namespace": NAMESPACE, "operation": "CREATE", "object": pod,
+            }})
+            .to_string();
+        let review = Review::parse(review.as_bytes()).unwrap();
+        admission::decide(&review, self.view_of(webhook), &self.policy).unwrap().at_once()
     }
 }

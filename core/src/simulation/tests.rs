@@ -1,5 +1,7 @@
 //! The rules of the API server, and the readers' lag.
 
+mod explore;
+
 use serde_json::{Value, json};
 
 use super::testing::NAMESPACE;
@@ -354,6 +356,31 @@ fn a_pod_counts_with_what_its_node_has_given_it() {
         {"name": "c", "resources": {"requests": {"cpu": "3"}}}]}});
     assert_eq!(nodes_for(&spec, &[placed("p", "a", &json!({"spec": spec}))]), ["a", "b"]);
     assert_eq!(nodes_for(&spec, &[placed("p", "a", &given)]), ["b"]);
+}
+
+/// Kubernetes does the same: see `nominate_two` in `tests/outcomes/scheduler`.
+#[test]
+fn an_attempt_that_fails_ends_a_nomination() {
+    let mut simulation = simulation();
+    let shape = json!({"status": {"allocatable": {"cpu": "4", "pods": "9"}}});
+    simulation.store.create(systems::test_objects::node("a", &shape)).unwrap();
+    for name in ["first", "second"] {
+        let mut pod = pod(name);
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
+        simulation.store.create(pod).unwrap();
+        simulation.merge("Pod", name, &json!({"status": {"nominatedNodeName": "a"}}));
+    }
+    let refused = || Event::Reject(id("first"));
+    let events: Vec<_> = simulation.scheduler_events().collect();
+    assert_eq!(events, [refused(), Event::Reject(id("second"))], "each keeps the room");
+    for _ in 0..2 {
+        // Also at the second attempt, which finds the same.
+        simulation.merge("Pod", "first", &json!({"status": {"nominatedNodeName": "a"}}));
+        simulation.apply(refused());
+        assert!(simulation.get("Pod", "first")["status"]["nominatedNodeName"].is_null());
+    }
+    let events: Vec<_> = simulation.scheduler_events().collect();
+    assert_eq!(events, [Event::Bind(id("second"), "a".to_owned())]);
 }
 
 #[test]

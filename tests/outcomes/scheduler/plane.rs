@@ -128,6 +128,45 @@ impl Plane {
         Ok(answers)
     }
 
+    /// Nominates two pods for a node that has room for one of them. Each keeps the room for the other one, until an
+    /// attempt to schedule it fails, which ends its nomination.
+    pub(crate) async fn nominate_two(&self) -> Result<()> {
+        let names = ["first", "second"];
+        for name in names {
+            let requests = json!({"requests": {"cpu": "10"}});
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"namespace": BARRIER, "name": name},
+                "spec": {
+                    "containers": [{"name": "c", "image": "example.com/image", "resources": requests}],
+                    "nodeSelector": {"kubernetes.io/hostname": BARRIER},
+                    "schedulingGates": [{"name": "example.com/gate"}],
+                },
+            });
+            self.api.create_pod(pod).await?;
+            let nominated = json!({"status": {"nominatedNodeName": BARRIER}});
+            self.api.patch(&format!("{}/status", path(BARRIER, name)), &nominated).await?;
+        }
+        let ungated = json!({"spec": {"schedulingGates": null}});
+        all(names.map(async |name| self.api.patch(&path(BARRIER, name), &ungated).await.map(drop)))
+            .await?;
+        until("one pod to be bound and the other one refused", LIMIT, async || {
+            let mut seen = Vec::new();
+            for name in names {
+                let pod = self.api.send("GET", &path(BARRIER, name), None).await?;
+                let condition = &pod["status"]["conditions"][0];
+                let nominated = pod["status"]["nominatedNodeName"].as_str();
+                let is_refused = condition["reason"] == "Unschedulable" && nominated.is_none();
+                seen.push((pod["spec"]["nodeName"] == BARRIER, is_refused, pod["status"].clone()));
+            }
+            let is_settled = seen.iter().filter(|(is_bound, ..)| *is_bound).count() == 1
+                && seen.iter().any(|(_, is_refused, _)| *is_refused);
+            Ok(Seen::when(is_settled, || format!("{seen:?}")))
+        })
+        .await?;
+        self.clear().await
+    }
+
     /// Waits until the scheduler has seen all nodes, pods and claims as they are now.
     async fn pass_barrier(&mut self, round: usize) -> Result<()> {
         let label = json!({"round": round.to_string()});

@@ -3,7 +3,6 @@
 mod autoscaler;
 mod claims;
 mod decisions;
-mod explore;
 mod gates;
 mod holds;
 mod keep;

@@ -482,6 +482,17 @@ fn workers_are_stopped_once_after_the_end_if_asked() {
     assert!(!stops(world.job("launch", "launcher", &[], &over)), "not asked");
     assert!(!stops(world.job("launch", "launcher", &asks, &json!({}))), "not over");
     assert!(stops(world.job("launch", "launcher", &asks, &over)));
+    let changed = |world: &World| {
+        let plan = world.plan();
+        let stop =
+            plan.actions.iter().find(|of| *of.target.name == *"w").map(|of| of.write.clone());
+        let Some(Write::Patch(operations)) = stop else { panic!("{plan:?}") };
+        operations[1].path().to_string()
+    };
+    assert_eq!(changed(&world), "/spec/suspend");
+    let mut of_set = World::launched(&asks);
+    of_set.set("w", &json!({"replicas": 1})).job("launch", "launcher", &asks, &over);
+    assert_eq!(changed(&of_set.with_objects()), "/spec/replicas");
 
     // A user who starts them again keeps them.
     let mut resumed = indexed(1);

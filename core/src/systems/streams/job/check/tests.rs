@@ -52,6 +52,9 @@ fn a_job_that_can_be_placed_is_accepted() {
         "{processingElements: [{name: a}]}".to_owned(),
         two("", ", host: {name: n1}", ", host: {address: 10.8.5.7}"),
         two("", ", host: {name: n1}, hostColocation: [t]", ", host: {address: 10.8.5.6}, hostColocation: [t]"),
+        two("{name: My_Pool, size: 1}", ", host: {pool: My_Pool}", ""),
+        // One operator may list a token twice.
+        two("", ", hostExlocation: [t, t]", ""),
         // Colocation x and exlocation x are two tokens.
         two("", ", hostColocation: [x]", ", hostColocation: [x], hostExlocation: [x]"),
         // Fused into one element, isolation and colocation are of one host.
@@ -74,6 +77,7 @@ fn a_job_that_cannot_be_placed_is_refused_with_its_reason() {
         // An exlocation pair that must share a host: by token, by fusion, by host, by member.
         (two("", &format!("{together}{apart}"), &format!("{together}{apart}")), R::ExlocatedTogether, &["\"A\"", "\"B\"", "\"t\""][..]),
         ("{processingElements: [{name: a, operators: [{name: A, hostExlocation: [t]}, {name: B, hostExlocation: [t]}]}]}".to_owned(), R::ExlocatedTogether, &["one processing element"]),
+        ("{processingElements: [{name: a, operators: [{name: A, hostExlocation: [t]}, {name: B, hostExlocation: [t]}, {name: C, hostExlocation: [t]}]}]}".to_owned(), R::ExlocatedTogether, &["\"A\"", "\"B\""]),
         (two("", &(host("name: n1") + apart), &(host("address: 10.8.5.6") + apart)), R::ExlocatedTogether, &["node n1"]),
         (two("{name: P, size: 2}", &(host("pool: P, index: 0") + apart), &(host("pool: P, index: 0") + apart)), R::ExlocatedTogether, &["\"A\"", "\"B\""]),
         (two("{name: P, hosts: [n1, n2]}", &(host("pool: P, index: 0") + apart), &(host("name: n1") + apart)), R::ExlocatedTogether, &["\"A\""]),

@@ -141,6 +141,15 @@ fn a_job_gets_its_pools_and_is_ready_when_they_are() {
 }
 
 #[test]
+fn a_job_whose_pods_can_come_in_any_order_needs_no_placement() {
+    let (metadata, _) = JOB.split_once("spec:").unwrap();
+    let job = format!("{metadata}spec: {{processingElements: [{{name: free}}]}}");
+    let (_, status) = updated(&view(&[NODE, &job]));
+    let accepted = condition::find(&status.conditions, ACCEPTED).unwrap();
+    assert_eq!(accepted.message, "the job can be placed");
+}
+
+#[test]
 fn a_job_that_cannot_be_placed_gets_no_pools() {
     let (update, refused) = updated(&view(&[NODE, &grown()]));
     assert_eq!(condition_of(&refused, ACCEPTED), "False InsufficientNodes");

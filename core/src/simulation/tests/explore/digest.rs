@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::world::World;
 use crate::simulation::{CONTROLLER, Id};
-use crate::systems::plan;
+use crate::systems::plan::{self, Confirmation};
 
 impl World {
     /// A digest of everything on which later steps depend.
@@ -42,19 +43,33 @@ impl World {
         for action in &simulation.actions {
             let target = &action.target;
             add(&json!([target.resource.kind, &*target.name, &*target.uid]));
+            let present = simulation.store.get(&Id::of_target(target));
+            let present = present.map(|object| &object["metadata"]["resourceVersion"]);
+            let is_present = |version: &str| present.is_some_and(|present| present == version);
             match &action.write {
                 plan::Write::Patch(operations) | plan::Write::Part(_, operations) => {
-                    add(&json!(operations));
+                    operations.iter().for_each(|operation| match operation {
+                        PatchOperation::Test(test) if test.path == "/metadata/resourceVersion" => {
+                            add(&json!(test.value.as_str().map(is_present)));
+                        }
+                        other => add(&json!(other)),
+                    });
+                }
+                plan::Write::Status { resource_version, status } => {
+                    add(&json!([is_present(resource_version), status]));
                 }
                 plan::Write::Create(document) => add(document),
                 plan::Write::Delete { grace, version } => {
-                    let id = Id::of_target(target);
-                    let of = |object: &Value| object["metadata"]["resourceVersion"].clone();
-                    let present = simulation.store.get(&id).map(of);
-                    let is_present = version.as_ref().map(|it| present == Some(json!(&**it)));
-                    add(&json!([grace, is_present]));
+                    add(&json!([grace, version.as_deref().map(is_present)]));
                 }
-                other => panic!("{other:?}"),
+                plan::Write::None => panic!("a report is no event"),
+            }
+            match &action.confirmation {
+                Some(Confirmation::Creation(creation)) => {
+                    add(&json!([creation.object, creation.is_trial]));
+                }
+                Some(Confirmation::List(listed)) => add(&json!(listed.verb)),
+                None => {}
             }
         }
         let mut attempts: Vec<_> = simulation.attempts.iter().map(|of| json!(of)).collect();

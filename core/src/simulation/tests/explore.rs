@@ -9,13 +9,15 @@
 //! nothing else is possible.
 
 mod digest;
+mod scope;
 mod world;
 
 use std::collections::HashSet;
 
-use world::{FAULTS, Fault, SCOPES, Scope, Step, World};
+use scope::{SCOPES, Scope};
+use world::{FAULTS, Fault, Step, World};
 
-/// More steps than a path has that ends: the longest known ones have less than forty.
+/// More steps than a path has that ends: the longest known one has about fifty.
 const LONGEST: usize = 500;
 
 /// The search: the states that are finished, and those on the path.

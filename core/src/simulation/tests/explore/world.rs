@@ -1,114 +1,16 @@
-//! Small clusters, what can happen in them, and what must never happen.
+//! What can happen in a small cluster, and what must never happen.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
+use super::scope::{CLUSTER, MEMBERS, Nodes, Scope};
+use crate::admission::Decision;
 use crate::simulation::reader::Reader;
 use crate::simulation::testing::NAMESPACE;
 use crate::simulation::{CONTROLLER, Event, Id, Part, Simulation};
-use crate::systems::coschedule::keys;
-use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::plan::{Action, Write};
-use crate::systems::policy::Policy;
-use crate::systems::test_objects::{controlled_by, node};
 use crate::view;
-
-/// A small cluster. Owners create the pods again that are missing.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Scope {
-    /// A group of two pods, by the annotation.
-    Pair,
-    /// Two runs of Tekton that must be on different nodes, each with a pod.
-    Apart,
-    /// A pod with a claim of one node, and one with that claim and another one.
-    Claims,
-}
-
-pub(super) const SCOPES: [Scope; 3] = [Scope::Pair, Scope::Apart, Scope::Claims];
-
-/// The pods.
-const MEMBERS: [&str; 2] = ["m0", "m1"];
-
-/// The claims of the pods, where they have any.
-const CLAIMS: [&str; 2] = ["c0", "c1"];
-
-impl Scope {
-    fn objects(self) -> Vec<Value> {
-        let claims = CLAIMS.map(|name| {
-            json!({
-                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-                "metadata": {"name": name, "namespace": NAMESPACE},
-                "spec": {"accessModes": ["ReadWriteOnce"]},
-            })
-        });
-        match self {
-            Self::Pair => Vec::new(),
-            Self::Apart => {
-                let of_tekton = |kind: &str, name: &str, with: Value| {
-                    let mut object = json!({
-                        "apiVersion": "tekton.dev/v1", "kind": kind,
-                        "metadata": {"name": name, "namespace": NAMESPACE, "uid": name, "resourceVersion": "1"},
-                    });
-                    json_patch::merge(&mut object, &with);
-                    object
-                };
-                let run = |(number, claim): (usize, &&str)| {
-                    let workspaces =
-                        json!([{"name": "w", "persistentVolumeClaim": {"claimName": claim}}]);
-                    let task = json!({"name": "task", "taskRef": {"name": "t"}, "workspaces": [{"name": "w"}]});
-                    let run = json!({"spec": {"workspaces": workspaces, "pipelineSpec": {"tasks": [task]}}});
-                    let name = format!("r{number}");
-                    let owners = controlled_by("PipelineRun", &name, &name);
-                    let labels = json!({"tekton.dev/pipelineTask": "task"});
-                    let task_run =
-                        json!({"metadata": {"ownerReferences": owners, "labels": labels}});
-                    [
-                        of_tekton("PipelineRun", &name, run),
-                        of_tekton("TaskRun", &format!("t{number}"), task_run),
-                    ]
-                };
-                claims.into_iter().chain(CLAIMS.iter().enumerate().flat_map(run)).collect()
-            }
-            Self::Claims => {
-                let labels = json!({keys::ONE_NODE_CLAIMS: "true"});
-                let metadata = json!({"name": NAMESPACE, "labels": labels});
-                let namespace =
-                    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-                claims.into_iter().chain([namespace]).collect()
-            }
-        }
-    }
-
-    /// Returns a pod as its owner creates it.
-    fn pod(self, number: usize) -> Value {
-        let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "m", "uid": "m", "controller": true}]);
-        let task_run = format!("t{number}");
-        let (owners, claims, annotations) = match self {
-            Self::Pair => (owner, &[][..], json!({keys::GROUP: "g"})),
-            Self::Apart => {
-                let owners = controlled_by("TaskRun", &task_run, &task_run);
-                (owners, &CLAIMS[number..=number], json!({}))
-            }
-            Self::Claims => (owner, &CLAIMS[..=number], json!({})),
-        };
-        let volume =
-            |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
-        let volumes: Vec<Value> = claims.iter().map(volume).collect();
-        json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {
-                "name": MEMBERS[number], "namespace": NAMESPACE, "annotations": annotations,
-                "labels": {"app": "m"}, "ownerReferences": owners,
-            },
-            "spec": {
-                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
-                "volumes": volumes,
-            },
-            "status": {"phase": "Pending"},
-        })
-    }
-}
 
 /// A fault that happens once at most, at any moment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -170,13 +72,15 @@ pub(super) enum Step {
     Plan,
     /// The owner of the pod of this number creates it, by way of the webhook.
     Create(usize),
+    /// The kubelet reports that the pod of this number is Ready.
+    Ready(usize),
+    /// The names of the pods of an MPI cluster become those that have a node.
+    Publish,
     /// The time advances to the next plan that the controller has asked for.
     Pass,
     /// One of the faults that are due happens, to the object of this number.
     Fault(Fault, usize),
 }
-
-const NODES: [&str; 2] = ["n1", "n2"];
 
 /// A simulation, and the faults that have not happened yet.
 #[derive(Clone)]
@@ -190,16 +94,10 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(scope: Scope, faults: &[Fault]) -> Self {
-        let mut policy = Policy::default();
-        policy.coschedule.placeholder.image = "stowplan:1".to_owned();
-        if scope == Scope::Apart {
-            policy.coschedule.mode = CoscheduleMode::IsolatePipelinerun;
-        }
-        let mut simulation = Simulation::new(policy, "2026-01-01T00:00:00Z".parse().unwrap());
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let mut simulation = Simulation::new(scope.policy(), now);
         simulation.store.set_uids(|_, number| format!("<{number}>"));
-        let shape = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}});
-        let nodes = NODES.map(|name| node(name, &shape));
-        for object in nodes.into_iter().chain(scope.objects()) {
+        for object in scope.objects() {
             // Objects that are owners of others have UIDs already.
             if object["metadata"]["uid"].is_null() {
                 simulation.store.create(object).unwrap();
@@ -230,7 +128,7 @@ impl World {
             self.simulation.all("Pod").filter(|pod| pod["spec"]["nodeName"] == *node).count()
         };
         let is_roomy = |node: &&str| self.simulation.has("Node", node) && count(node) < 2;
-        NODES.into_iter().filter(is_roomy).collect()
+        self.scope.nodes().iter().copied().filter(is_roomy).collect()
     }
 
     /// The pods of placeholders that a queue can hold.
@@ -245,6 +143,23 @@ impl World {
         (0..MEMBERS.len()).filter(is_missing).collect()
     }
 
+    /// The numbers of the missing pods that a webhook does not refuse. `None`: one that sees everything.
+    fn admitted(&self, webhook: Option<&Reader>) -> Vec<usize> {
+        let mut missing = self.missing();
+        if !missing.is_empty() {
+            let mut simulation = self.simulation.clone();
+            let fresh = || Reader::of(&self.simulation.store, view::Scope::Admission);
+            simulation.readers.push(webhook.cloned().unwrap_or_else(fresh));
+            let webhook = simulation.readers.len() - 1;
+            let is_refused = |number: usize| {
+                let decision = simulation.decide(webhook, &self.scope.pod(number));
+                matches!(decision, Decision::Refuse(_))
+            };
+            missing.retain(|number| !is_refused(*number));
+        }
+        missing
+    }
+
     /// The objects to which others write.
     fn touched(&self) -> Vec<Id> {
         self.simulation.all("Pod").map(Id::of).chain(self.sets()).collect()
@@ -254,7 +169,13 @@ impl World {
         use Part::{Collector, Kubelets, Scheduler, Workloads, Writes};
         let parts = &[Writes, Workloads, Kubelets, Scheduler, Collector];
         let mut steps: Vec<Step> = self.simulation.possible(parts).map(Step::Cluster).collect();
-        steps.extend(self.missing().into_iter().map(Step::Create));
+        steps.extend(self.admitted(None).into_iter().map(Step::Create));
+        if self.scope == Scope::Mpi {
+            steps.extend(self.unready().into_iter().map(Step::Ready));
+            let is_late = self.published() != self.addressed();
+            let has_service = self.simulation.has("Service", CLUSTER);
+            steps.extend((has_service && is_late).then_some(Step::Publish));
+        }
         let mut deliveries = self.simulation.possible(&[Part::Watches]).peekable();
         let is_stale = self.simulation.is_stale || deliveries.peek().is_some();
         if self.due.contains(&Fault::Late) {
@@ -272,17 +193,44 @@ impl World {
         steps
     }
 
+    /// The numbers of the pods that have a node and are not Ready yet.
+    fn unready(&self) -> Vec<usize> {
+        let is_unready = |number: &usize| {
+            self.simulation.find("Pod", MEMBERS[*number]).is_some_and(|pod| {
+                let is_there = pod["spec"]["nodeName"].as_str();
+                is_there.is_some_and(|node| self.simulation.is_ready(node))
+                    && pod["metadata"]["deletionTimestamp"].is_null()
+                    && pod["status"]["containerStatuses"].is_null()
+            })
+        };
+        (0..MEMBERS.len()).filter(is_unready).collect()
+    }
+
+    /// The hostnames that have an address by DNS.
+    fn published(&self) -> Vec<Value> {
+        let slice = self.simulation.find("EndpointSlice", CLUSTER);
+        let endpoints = slice.and_then(|slice| slice["endpoints"].as_array());
+        endpoints.into_iter().flatten().map(|of| of["hostname"].clone()).collect()
+    }
+
+    /// The hostnames of the pods that have a node.
+    fn addressed(&self) -> Vec<Value> {
+        let placed = MEMBERS.into_iter().filter(|name| self.node_of(name).is_some());
+        placed.map(|name| self.simulation.get("Pod", name)["spec"]["hostname"].clone()).collect()
+    }
+
     /// Returns the number of objects to which a fault may happen now.
     fn targets(&self, fault: Fault) -> usize {
         match fault {
             Fault::Late | Fault::Crash => 1,
-            Fault::LoseNode | Fault::Cordon | Fault::StopKubelet => NODES.len(),
+            Fault::LoseNode | Fault::Cordon | Fault::StopKubelet => self.scope.nodes().len(),
             Fault::DropPlaceholder => self.placeholders().len(),
             Fault::HoldPlaceholder => self.unplaced().len(),
             Fault::DropSet => self.sets().len(),
             Fault::DropMember => MEMBERS.len() - self.missing().len(),
             Fault::Touch => self.touched().len(),
-            Fault::LateWebhook | Fault::Unseen => self.missing().len(),
+            Fault::Unseen => self.missing().len(),
+            Fault::LateWebhook => self.admitted(Some(&self.beginning)).len(),
             Fault::Fill => self.roomy().len(),
         }
     }
@@ -308,6 +256,25 @@ impl World {
                 let webhook = Reader::of(&self.simulation.store, view::Scope::Admission);
                 self.create(*number, webhook);
             }
+            Step::Ready(number) => {
+                let mut pod = self.simulation.edit("Pod", MEMBERS[*number]);
+                pod["status"]["containerStatuses"] =
+                    json!([{"name": "c", "state": {"running": {}}}]);
+                let conditions = pod["status"]["conditions"].as_array_mut().expect("it was bound");
+                conditions.push(json!({"type": "Ready", "status": "True"}));
+            }
+            Step::Publish => {
+                let hostnames = self.addressed().into_iter();
+                let endpoints: Vec<Value> = hostnames
+                    .map(|hostname| json!({"addresses": ["10.0.0.1"], "hostname": hostname}))
+                    .collect();
+                let labels = json!({"kubernetes.io/service-name": CLUSTER});
+                self.simulation.store.put(json!({
+                    "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+                    "metadata": {"name": CLUSTER, "namespace": NAMESPACE, "uid": CLUSTER, "labels": labels},
+                    "endpoints": endpoints,
+                }));
+            }
             Step::Pass => {
                 let at = self.simulation.recheck_at.expect("a time");
                 assert!(at > self.simulation.store.now, "a plan asks for another one at once");
@@ -329,9 +296,10 @@ impl World {
                 self.simulation.recheck_at = None;
                 self.simulation.is_stale = true;
             }
-            Fault::LoseNode => self.simulation.lose_node(NODES[which]),
+            Fault::LoseNode => self.simulation.lose_node(self.scope.nodes()[which]),
             Fault::Cordon => {
-                self.simulation.edit("Node", NODES[which])["spec"]["unschedulable"] = json!(true);
+                self.simulation.edit("Node", self.scope.nodes()[which])["spec"]["unschedulable"] =
+                    json!(true);
             }
             Fault::DropPlaceholder => {
                 let id = Id::of(self.placeholders()[which]);
@@ -358,14 +326,15 @@ impl World {
                 object["metadata"]["labels"]["example.com/touched"] = json!("true");
             }
             Fault::LateWebhook => {
-                self.create(self.missing()[which], self.beginning.clone());
+                let number = self.admitted(Some(&self.beginning))[which];
+                self.create(number, self.beginning.clone());
             }
             Fault::Unseen => {
                 let mut pod = self.scope.pod(self.missing()[which]);
                 pod["metadata"]["labels"][UNSEEN] = json!("true");
                 self.simulation.store.create(pod).expect("it is missing");
             }
-            Fault::StopKubelet => self.stop_kubelet(NODES[which]),
+            Fault::StopKubelet => self.stop_kubelet(self.scope.nodes()[which]),
             Fault::Fill => {
                 let requests = json!({"requests": {"cpu": "2500m"}});
                 let pod = json!({
@@ -423,10 +392,12 @@ impl World {
         let bound: Vec<&str> =
             seen.filter_map(|name| self.node_of(name)).filter(|node| !may_end(node)).collect();
         let different: HashSet<&str> = bound.iter().copied().collect();
-        if self.scope == Scope::Apart {
-            assert_eq!(different.len(), bound.len(), "two runs are on one node: {bound:?}");
-        } else {
-            assert!(different.len() < 2, "on two nodes: {bound:?}");
+        match self.scope.relation() {
+            Nodes::Same => assert!(different.len() < 2, "on two nodes: {bound:?}"),
+            Nodes::Different => {
+                assert_eq!(different.len(), bound.len(), "both are on one node: {bound:?}");
+            }
+            Nodes::Any => {}
         }
     }
 
@@ -448,8 +419,10 @@ impl World {
         let nodes = MEMBERS.map(|name| self.node_of(name));
         let waiting = nodes.iter().filter(|node| node.is_none()).count();
         let takes_pods = |node: &&str| self.is_open(node) && !self.is_full(node);
-        let may_wait = match self.scope {
-            Scope::Apart => NODES.len() - NODES.iter().filter(|node| takes_pods(node)).count(),
+        let open = self.scope.nodes().iter().filter(|node| takes_pods(node)).count();
+        let lacking = self.scope.needed_nodes().saturating_sub(open);
+        let may_wait = match self.scope.relation() {
+            Nodes::Different => lacking,
             _ if nodes.iter().flatten().any(|node| !takes_pods(node)) => 1,
             _ => 0,
         };
