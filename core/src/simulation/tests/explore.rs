@@ -91,9 +91,10 @@ fn explore(scope: Scope, faults: &[Fault]) {
     assert_eq!(*happened > 0, !faults.is_empty());
 }
 
-/// The scopes that the suite explores, in about a minute. `STOWPLAN_EXPLORE` names others, such as `Pair:LoseNode`, or
+/// The scopes that the suite explores, in about two minutes. `STOWPLAN_EXPLORE` names others, such as `Pair:LoseNode`, or
 /// with two faults that both happen, as in `Pair:Crash+DropMember`.
-const IN_THE_SUITE: &str = "Pair,Pair:HoldPlaceholder,Pair:Crash,Claims,Claims:Crash,Apart";
+const IN_THE_SUITE: &str =
+    "Pair,Pair:HoldPlaceholder,Pair:Crash,Claims,Claims:Crash,Apart,Exlocated,Mpi";
 
 /// Returns the value of this name.
 fn find<T: Copy + std::fmt::Debug>(known: &[T], name: &str) -> T {

@@ -414,15 +414,19 @@ impl World {
     }
 
     /// Fails if a pod does not run, where nothing is possible any more. Pods wait for one of their group that runs on
-    /// a node that takes no pods any more. Of two runs that must be apart one waits for such a node.
+    /// a node that takes no pods any more. Of pods that must be apart those wait for which no node is left, or whose node
+    /// in a pool takes no pods.
     pub(super) fn check_rest(&self) {
         let nodes = MEMBERS.map(|name| self.node_of(name));
         let waiting = nodes.iter().filter(|node| node.is_none()).count();
         let takes_pods = |node: &&str| self.is_open(node) && !self.is_full(node);
-        let open = self.scope.nodes().iter().filter(|node| takes_pods(node)).count();
-        let lacking = self.scope.needed_nodes().saturating_sub(open);
-        let may_wait = match self.scope.relation() {
-            Nodes::Different => lacking,
+        let of_scope = || self.scope.nodes().iter();
+        let open = of_scope().filter(|node| takes_pods(node)).count();
+        let has = |node: &&&str| self.simulation.has("Node", node);
+        let may_wait = match self.scope {
+            // The members of a pool are replaced when they are deleted, and not before.
+            Scope::Pools => of_scope().filter(has).count() - open,
+            of if of.relation() == Nodes::Different => of.needed_nodes().saturating_sub(open),
             _ if nodes.iter().flatten().any(|node| !takes_pods(node)) => 1,
             _ => 0,
         };
