@@ -77,6 +77,19 @@ fn the_labels_that_others_have_added_for_a_task_do_not_bind_the_next_one() {
     world.settle(LONG).expect("run:n1 b:n1");
 }
 
+/// The pod template of the run says other things of nodes.
+#[test]
+fn what_others_have_added_counts_beside_the_template_of_the_run() {
+    let mut world = pools();
+    for node in ["n1", "n2"] {
+        world.change("Node", node, json!({"metadata": {"labels": {"arch": "x"}}}));
+    }
+    world.template("run", &json!({"nodeSelector": {"arch": "x"}}));
+    held(&mut world, "a", "run");
+    admit(&mut world, "a", "two");
+    world.settle(SOON).expect("run:n2 a:n2");
+}
+
 /// The usual order of pools: the first has no taint, the second has one.
 #[test]
 fn the_tolerations_that_others_have_added_are_those_of_the_placeholder() {

@@ -1,9 +1,12 @@
 use super::*;
 use crate::systems::streams::api::streams_job::JobPlacement;
+use crate::systems::streams::keys::SCALING;
 use crate::systems::streams::kinds::host_pool;
+use crate::systems::streams::kinds::scaling::ScalingPod;
 use crate::systems::streams::reconcile;
 use crate::systems::test_objects::{node, watch};
 use crate::view::Scope;
+use crate::view::rows::TableRow as _;
 
 const WAIT: &str = "streams: {unmet: wait}";
 
@@ -286,4 +289,21 @@ fn nothing_is_asked_for_that_the_policy_does_not_allow() {
     // An administrator turns it off.
     world.policy = Policy::from_yaml("").unwrap();
     done(&mut world, &["-"]);
+}
+
+#[test]
+fn a_scaling_pod_that_has_ended_or_is_being_deleted_does_not_count() {
+    let set = "stowplan-scaling-x";
+    let counts = |with: &Value| {
+        let owners = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": set, "uid": "s", "controller": true}]);
+        let mut pod =
+            json!({"metadata": {"name": "p", "labels": {SCALING: set}, "ownerReferences": owners}});
+        json_patch::merge(&mut pod, with);
+        ScalingPod::from_object(&serde_json::from_value(pod).unwrap(), Scope::Controller).is_some()
+    };
+    assert!(counts(&json!({})));
+    assert!(counts(&json!({"status": {"phase": "Running"}})));
+    assert!(!counts(&json!({"status": {"phase": "Failed"}})));
+    assert!(!counts(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})));
+    assert!(!counts(&json!({"metadata": {"ownerReferences": null}})), "users can set the label");
 }
