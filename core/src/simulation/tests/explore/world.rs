@@ -1,4 +1,4 @@
-//! What can happen in a small cluster, and what must never happen.
+//! Small clusters as they run: the faults that happen in them, and the checks of every state.
 
 use std::collections::HashSet;
 
@@ -383,11 +383,7 @@ impl World {
     /// Fails if pods that must share a node, or must not, are on the wrong nodes. A group may run on two nodes
     /// while pods of it end on one that takes no pods any more. A pod that the webhook did not see may be anywhere.
     pub(super) fn check(&self) {
-        let is_seen = |name: &&str| {
-            let pod = self.simulation.find("Pod", name);
-            pod.is_some_and(|pod| pod["metadata"]["labels"][UNSEEN].is_null())
-        };
-        let seen = MEMBERS.into_iter().filter(is_seen);
+        let seen = MEMBERS.into_iter().filter(|name| !self.is_unseen(name));
         let may_end = |node: &&str| self.scope == Scope::Pair && !self.is_open(node);
         let bound: Vec<&str> =
             seen.filter_map(|name| self.node_of(name)).filter(|node| !may_end(node)).collect();
@@ -426,11 +422,19 @@ impl World {
         let may_wait = match self.scope {
             // The members of a pool are replaced when they are deleted, and not before.
             Scope::Pools => of_scope().filter(has).count() - open,
+            // A worker that the webhook did not see is none of the cluster, and the launcher waits for another one.
+            Scope::Mpi if self.is_unseen(MEMBERS[1]) => 1,
             of if of.relation() == Nodes::Different => of.needed_nodes().saturating_sub(open),
             _ if nodes.iter().flatten().any(|node| !takes_pods(node)) => 1,
             _ => 0,
         };
         assert!(waiting <= may_wait, "a pod waits: {nodes:?}");
+    }
+
+    /// Returns true if the webhook did not see the pod of this name.
+    fn is_unseen(&self, name: &str) -> bool {
+        let pod = self.simulation.find("Pod", name);
+        pod.is_some_and(|pod| !pod["metadata"]["labels"][UNSEEN].is_null())
     }
 
     fn is_open(&self, node: &str) -> bool {
