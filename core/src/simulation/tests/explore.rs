@@ -91,8 +91,8 @@ fn explore(scope: Scope, faults: &[Fault]) {
     assert_eq!(*happened > 0, !faults.is_empty());
 }
 
-/// The scopes that the suite explores, in about two minutes. `STOWPLAN_EXPLORE` names others, such as `Pair:LoseNode`, or
-/// with two faults that both happen, as in `Pair:Crash+DropMember`.
+/// The scopes that the suite explores, in about three minutes. `STOWPLAN_EXPLORE` names others, such as
+/// `Pair:LoseNode`, or with two faults that both happen, as in `Pair:Crash+DropMember`.
 const IN_THE_SUITE: &str =
     "Pair,Pair:HoldPlaceholder,Pair:Crash,Claims,Claims:Crash,Apart,Exlocated,Mpi";
 
