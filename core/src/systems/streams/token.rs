@@ -202,6 +202,20 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_list_is_parsed_however_it_is_written() {
+        let longest: Vec<String> = (0..MAX_TOKENS).map(|i| format!("{i:0>MAX_BYTES$}")).collect();
+        let escape = |token: &String| {
+            let escaped = token.bytes().map(|byte| format!("\\u{byte:04x}"));
+            format!("\"{}\"", escaped.collect::<String>())
+        };
+        let escaped: Vec<String> = longest.iter().map(escape).collect();
+        for value in [json!(longest).to_string(), format!("[{}]", escaped.join(","))] {
+            let tokens = Token::parse_list(TOKEN, &value).unwrap();
+            assert!(tokens.iter().map(Token::as_str).eq(&longest), "{} bytes", value.len());
+        }
+    }
+
+    #[test]
     fn an_invalid_token_is_refused_with_a_remedy() {
         let many =
             format!("[{}]", (0..65).map(|i| format!("\"{i}\"")).collect::<Vec<_>>().join(","));
