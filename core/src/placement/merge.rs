@@ -199,7 +199,7 @@ impl Merge<'_> {
 mod tests {
     use super::*;
     use crate::kubernetes::{HOSTNAME, PREFERRED, REQUIRED};
-    use crate::placement::intent::{Enforcement, PodTerm, Selector, on_node};
+    use crate::placement::intent::{ContainerChange, Enforcement, PodTerm, Selector, on_node};
     use crate::placement::object::Object;
 
     const GATE: &str = "stowplan.dev/placeholder";
@@ -228,6 +228,30 @@ mod tests {
         json_patch::patch(&mut document, &operations).unwrap();
         let paths = operations.iter().map(|operation| operation.path().to_string()).collect();
         Ok((document["spec"].take(), paths))
+    }
+
+    /// An author may have copied the mount from a pod that stowplan had changed.
+    #[test]
+    fn a_volume_of_stowplan_that_is_mounted_at_its_path_is_mounted_once() {
+        let mounted = |volume: &str, path: &str| {
+            let mounts = json!([{"mountPath": path, "name": volume}]);
+            let spec = json!({"containers": [{"name": "main", "volumeMounts": mounts}]});
+            let change = ContainerChange::Mount {
+                volume: "own",
+                part: Some("run"),
+                path: "/run/sshd".to_owned(),
+            };
+            match merged(&spec, vec![Change::Container { index: 0, change }]) {
+                Ok((_, paths)) => paths.len().to_string(),
+                Err(findings) => findings[0].to_string(),
+            }
+        };
+        for path in ["/run/sshd", "/run/sshd/"] {
+            assert_eq!(mounted("own", path), "0", "{path}");
+            let refused = mounted("other", path);
+            assert!(refused.contains("mounts volume \"other\" at /run/sshd"), "{refused}");
+        }
+        assert_eq!(mounted("other", "/run"), "1");
     }
 
     #[test]
