@@ -125,6 +125,31 @@ fn without_a_controller_parked_claims_are_still_replaced() {
     assert_eq!((outcome.warnings.len(), outcome.holds.len()), (1, 0));
 }
 
+/// The claims of its run are replaced only once the run is known.
+#[test]
+fn a_pod_of_a_native_group_waits_for_its_unknown_run_if_a_claim_may_be_parked() {
+    let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
+    let mut pod = grouped(&json!({"volumes": [volume]}));
+    pod["metadata"]["ownerReferences"] = controlled_by("TaskRun", "t", "u");
+    let task_run = Key::new(TASK_RUN, Name::new("ci", "t"));
+    let provision = "coschedule: {volumes: provision}";
+    for (class, policy, waits) in [
+        (Some(keys::PARKED), "", true),
+        (Some(keys::PARKED), provision, true),
+        (Some("fast"), "", false),
+        (Some("fast"), provision, false),
+        (None, "", false),
+        (None, provision, true),
+    ] {
+        let claim = class.map(|class| {
+            json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "c", "namespace": "ci"}, "spec": {"storageClassName": class}})
+        });
+        let outcome = admit(&pod, &view_of(claim), policy);
+        assert_eq!(outcome.awaited.contains(&task_run), waits, "{class:?}, {policy}");
+    }
+}
+
 /// A placeholder whose template says otherwise than its pod leaves its node soon.
 #[test]
 fn a_pod_does_not_require_a_node_that_its_placeholder_leaves() {
