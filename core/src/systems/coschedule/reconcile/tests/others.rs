@@ -347,3 +347,19 @@ fn pods_of_a_group_without_a_placeholder_find_each_other_whatever_their_terms() 
     assert_eq!(world.node_of("b"), world.node_of("c"), "{:?}", world.writes);
     assert!(world.node_of("b").is_some());
 }
+
+/// It does not look for the labels that it cannot have, so another pod in its place would wait as long.
+#[test]
+fn a_pod_that_keeps_its_labels_and_follows_no_placeholder_is_not_made_again() {
+    let mut world = queued("g");
+    world.node("n1");
+    let own =
+        json!({"labels": {keys::INSTANCE: "shop"}, "ownerReferences": controlled_by("ReplicaSet")});
+    // It has the gate instead of the term, and no node takes it.
+    let spec = json!({"affinity": null, "nodeSelector": {"pool": "none"}});
+    world.change("Pod", "a", json!({"metadata": own, "spec": spec})).settle(LONG);
+    assert!(world.has("Pod", "a"), "{:?}", world.writes);
+    let gates = &world.get("Pod", "a")["spec"]["schedulingGates"];
+    assert!(gates.as_array().is_none_or(Vec::is_empty), "{gates}");
+    assert!(known(&mut world, "g").failed, "{:?}", world.writes);
+}
