@@ -42,6 +42,24 @@ fn a_full_node_is_left_for_one_where_the_largest_fits() {
     assert_eq!(world.deletions(), 1, "at once to where it fits: {:?}", world.writes);
 }
 
+/// The scheduler binds no pod that is being deleted, and a label is its author's word.
+#[test]
+fn a_full_node_is_left_only_for_waiting_members_that_are_to_run() {
+    type Change = fn(&mut World) -> &mut World;
+    let changes: [(Change, &str); 3] = [
+        (|world| world, "run:n2"),
+        (|world| world.mark_deleted("Pod", "a"), "run:n1"),
+        (|world| world.disown("a"), "run:n1"),
+    ];
+    for (change, places) in changes {
+        let mut world = reserved(&["n1", "n2"]);
+        world.expect("run:n1").stranger("s", "n1", 500).member("a", "run", 600);
+        change(&mut world).settle(LONG).expect(places);
+        let reported = !world.reported(PIPELINE_RUN, "run").is_empty();
+        assert_eq!(reported, places == "run:n2", "{:?}", world.events);
+    }
+}
+
 /// The scheduler may need longer than the grace period, and bind a member while its group is about to move.
 #[test]
 fn a_node_is_not_left_if_a_member_is_bound_there_after_all() {
