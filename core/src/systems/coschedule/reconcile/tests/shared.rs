@@ -265,6 +265,58 @@ fn a_group_goes_where_a_pod_of_no_group_mounts_its_claim_if_the_namespace_asks()
     }
 }
 
+/// The pod `app` of no group, which has waited for others, with these claims, gates and node selector.
+fn waited(world: &mut World, claims: &[&str], gates: &[&str], selector: &Value) {
+    let gates: Vec<Value> = gates.iter().map(|gate| json!({"name": gate})).collect();
+    let pod = json!({
+        "metadata": {"labels": {keys::ONE_NODE_CLAIMS: keys::WAITED}},
+        "spec": {"containers": [], "schedulingGates": gates, "nodeSelector": selector},
+        "status": {"phase": "Pending"},
+    });
+    world.create("Pod", "app", pod);
+    claims.iter().for_each(|claim| _ = world.mount("app", claim));
+}
+
+/// The scheduler binds no pod that is being deleted.
+#[test]
+fn a_group_waits_for_a_pod_on_its_way_to_a_node_unless_that_is_being_deleted() {
+    for (is_deleting, places) in [(false, "app: first: a:"), (true, "app: first:n1 a:n1")] {
+        let mut world = World::new(&["n1"]);
+        ask_for_one_node(&mut world);
+        world.claim("c").run("first", &["c"], &[]);
+        waited(&mut world, &["c"], &[], &json!({"pool": "none"}));
+        if is_deleting {
+            world.mark_deleted("Pod", "app");
+        }
+        world.member("a", "first", 100).settle(LONG).expect(places);
+        let reported = world.reported(POD, "a");
+        assert_eq!(reported.contains(&reason::SHARED_CLAIM), !is_deleting, "{reported:?}");
+    }
+}
+
+/// Without a pod, a placeholder may be bound to any node.
+#[test]
+fn a_pod_with_several_claims_waits_for_the_placeholder_of_one_only_while_that_has_no_pod() {
+    for has_ended in [false, true] {
+        let mut world = World::new(&["n1", "n2"]);
+        ask_for_one_node(&mut world);
+        world.claim("c").claim("d").run("first", &["c"], &[]).cordon("n1", true);
+        world.reserve("first").settle(SOON).expect("first:n2");
+        let placeholder = world.placeholder_pod("first");
+        if has_ended {
+            world.finish(&placeholder);
+        }
+        waited(&mut world, &["c", "d"], &[keys::CLAIMS_GATE], &Value::Null);
+        world.cordon("n1", false).settle(SOON);
+        let reported = world.reported(POD, "app");
+        assert_eq!(reported.contains(&reason::SHARED_CLAIM), has_ended, "{reported:?}");
+        if has_ended {
+            world.expect("app:").cordon("n1", true).evict("first").settle(SOON);
+        }
+        world.expect("first:n2 app:n2");
+    }
+}
+
 /// So that pods of no group follow the group, also between two of its tasks.
 #[test]
 fn the_pods_of_groups_and_their_placeholders_get_the_labels_of_their_claims() {
