@@ -391,12 +391,6 @@ impl<'v> State<'v> {
         }
     }
 
-    /// Returns true if its plan allows only one node, and a member runs there.
-    pub(super) fn is_sent_to_members(&self) -> bool {
-        let only = self.plan().only.as_deref();
-        only.is_some() && self.running.iter().any(|pod| pod.member.place() == only)
-    }
-
     /// Returns true if its StatefulSet creates this claim.
     pub(super) fn makes(&self, claim: &str) -> bool {
         self.placeholder.made(&self.name.name).any(|made| made == claim)

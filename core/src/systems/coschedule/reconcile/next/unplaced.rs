@@ -177,11 +177,7 @@ impl<'v> Decider<'_, 'v> {
     /// Changes the template to one with which the pod could get a node: that of its leader, or any if that has
     /// ended.
     fn find_node(&mut self) -> Option<Next> {
-        let state = self.state;
-        let follow = self.follow(state.desired?)?;
-        // Its members hold it there until they have ended.
-        let is_sent_to_members = state.should_be_held() && state.is_sent_to_members();
-        let differs = follow.is_some() || state.plan().only.is_some();
-        (differs && !is_sent_to_members).then(|| self.rewrite(follow.as_deref()))?
+        let follow = self.follow(self.state.desired?)?;
+        self.rewrite(follow.as_deref())
     }
 }
