@@ -1,4 +1,5 @@
 use super::*;
+use crate::kubernetes::REQUIRED;
 use crate::systems;
 use crate::systems::streams::kinds::streams_job::closure;
 use crate::systems::test_objects::{node, watch};
@@ -252,4 +253,58 @@ fn a_pool_has_no_status_before_the_others_of_its_job_exist() {
     apply(&mut view, &pool("Q", "", None));
     let waiting = "WaitingForJob: StreamsJob parallel does not own all of the HostPools it needs";
     assert!(statuses(&view).iter().any(|ready| ready == waiting));
+}
+
+/// A job with an element that must be alone, and with as many others as there are nodes in the test: so a node is
+/// reserved for that one.
+const CROWDED: &str = "
+apiVersion: stowplan.dev/v1alpha1
+kind: StreamsJob
+metadata: {name: parallel, namespace: ns, uid: u1, generation: 1, resourceVersion: '7'}
+spec:
+  processingElements:
+  - {name: alone, operators: [{name: A, hostIsolation: true}]}
+  - {name: b}
+  - {name: c}
+  - {name: d}
+";
+
+/// With each move, the next pod that finds no room waits for twice as long.
+#[test]
+fn reserved_nodes_are_moved_only_by_a_pod_that_finds_no_room() {
+    for is_full in [false, true] {
+        let mut view = view(&[CROWDED]);
+        let allocatable = json!({"cpu": "1", "memory": "1Gi", "pods": "10"});
+        for name in ["n1", "n2", "n3"] {
+            let node = node(name, &json!({"status": {"allocatable": allocatable}}));
+            watch(&mut view, node, Scope::Controller);
+        }
+        let (_, first) = updated(&view);
+        let first_node = first.witness.as_ref().unwrap().nodes[0].name.clone();
+        apply(&mut view, &with_status(CROWDED, &first));
+        if is_full {
+            let field = json!({"key": "metadata.name", "operator": "In", "values": [first_node]});
+            let terms = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+            let labels = json!({
+                "app": "streams", "streams.ibm.com/job": "parallel", "streams.ibm.com/pe": "alone",
+            });
+            let refused = json!({"type": "PodScheduled", "status": "False",
+                "reason": "Unschedulable", "lastTransitionTime": "2025-12-31T23:59:00Z"});
+            let pod = json!({"apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "p", "namespace": "ns", "labels": labels},
+                "spec": {"containers": [], "affinity": {"nodeAffinity": {REQUIRED: terms}}},
+                "status": {"phase": "Pending", "conditions": [refused]}});
+            watch(&mut view, pod, Scope::Controller);
+        } else {
+            view.forget(&resource::NODE, &Name::cluster_wide(&first_node));
+        }
+        let (update, second) = updated(&view);
+        let placement = second.witness.unwrap();
+        let [reserved] = placement.nodes.as_slice() else { panic!("{placement:?}") };
+        assert_ne!(reserved.name, first_node);
+        assert_eq!(reserved.processing_elements, ["alone"]);
+        assert_eq!(placement.moves, u32::from(is_full));
+        let is_said = update.events.iter().any(|event| event.reason == "NodesReservedAnew");
+        assert_eq!(is_said, is_full, "{:?}", update.events);
+    }
 }
