@@ -41,6 +41,7 @@ use crate::view::Scope;
 pub use act::{Outcome, Written};
 pub use autoscaler::NodeGroup;
 use reader::Reader;
+use store::Document;
 pub use store::{Answer, Edit, Id, Store, patch};
 
 /// The reader that is stowplan's controller.
@@ -59,7 +60,7 @@ pub type Admit = fn(&Store, &mut Value);
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Event {
     /// A reader sees the next change of an object of this kind.
-    Deliver { reader: usize, kind: String },
+    Deliver { reader: usize, kind: Arc<str> },
     /// stowplan's controller makes a plan, which replaces the one before.
     Plan,
     /// The controller carries out the action at this position of [`Simulation::actions`].
@@ -239,7 +240,7 @@ impl Simulation {
 
     /// Shows a document to the controller alone: the store does not have it.
     pub fn show(&mut self, document: &Value) {
-        self.readers[CONTROLLER].show(&Arc::new(document.clone()));
+        self.readers[CONTROLLER].show(&Arc::new(Document::new(document.clone())));
         self.is_stale = true;
     }
 
@@ -351,7 +352,8 @@ impl Simulation {
 
     fn deliveries(&self) -> impl Iterator<Item = Event> {
         self.readers.iter().enumerate().flat_map(|(reader, of)| {
-            of.unseen(&self.store).map(move |kind| Event::Deliver { reader, kind: kind.to_owned() })
+            of.unseen(&self.store)
+                .map(move |kind| Event::Deliver { reader, kind: Arc::clone(kind) })
         })
     }
 

@@ -109,8 +109,10 @@ impl Simulation {
             }
             Write::None => return Ok(true),
         };
-        let object = object.clone();
-        self.readers[CONTROLLER].learn(&object);
+        let id = Id::of(object);
+        if let Some(document) = self.store.shared(&id) {
+            self.readers[CONTROLLER].learn(document);
+        }
         self.is_stale |= self.store.version() != before;
         Ok(true)
     }

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::Value;
-
-use super::store::{Change, Id, Store};
-use crate::systems::{Object, TABLES, View};
+use super::store::{Change, Document, Id, Store};
+use crate::systems::{TABLES, View};
 use crate::view::{Name, Scope};
 
 #[derive(Debug)]
@@ -15,10 +13,10 @@ pub(crate) struct Reader {
     view: OnceLock<View>,
     scope: Scope,
     /// The documents that the View is made of.
-    known: BTreeMap<Id, Arc<Value>>,
+    known: BTreeMap<Id, Arc<Document>>,
     /// How many changes of each kind were delivered. Kinds are watched apart, so that the order of changes
     /// of two kinds may be another one here.
-    seen: BTreeMap<String, usize>,
+    seen: BTreeMap<Arc<str>, usize>,
 }
 
 impl Reader {
@@ -29,8 +27,8 @@ impl Reader {
     pub(super) fn view(&self) -> &View {
         self.view.get_or_init(|| {
             let mut view = View::default();
-            let objects = self.known.values().map(|document| self.read(document));
-            objects.flatten().for_each(|object| view.apply(object));
+            let objects = self.known.values().filter_map(|document| document.read(self.scope));
+            objects.for_each(|object| view.apply(object));
             view
         })
     }
@@ -46,14 +44,10 @@ impl Reader {
         self.view.take().expect("it was made")
     }
 
-    fn read(&self, document: &Value) -> Option<Object> {
-        Object::from_document(document.clone(), self.scope).ok().flatten()
-    }
-
     /// The kinds with changes that this reader has not seen.
-    pub(super) fn unseen<'s>(&'s self, store: &'s Store) -> impl Iterator<Item = &'s str> {
+    pub(super) fn unseen<'s>(&'s self, store: &'s Store) -> impl Iterator<Item = &'s Arc<str>> {
         let unseen = store.changes().iter().filter(|(kind, all)| self.count(kind) < all.len());
-        unseen.map(|(kind, _)| kind.as_str())
+        unseen.map(|(kind, _)| kind)
     }
 
     fn count(&self, kind: &str) -> usize {
@@ -61,10 +55,10 @@ impl Reader {
     }
 
     /// Delivers the next change of a kind.
-    pub(super) fn deliver(&mut self, store: &Store, kind: &str) {
+    pub(super) fn deliver(&mut self, store: &Store, kind: &Arc<str>) {
         let next = self.count(kind);
         if let Some(change) = store.changes().get(kind).and_then(|all| all.get(next)) {
-            self.seen.insert(kind.to_owned(), next + 1);
+            self.seen.insert(Arc::clone(kind), next + 1);
             self.see(change);
         }
     }
@@ -77,7 +71,7 @@ impl Reader {
                 has_changed = true;
                 self.see(change);
             }
-            self.seen.insert(kind.clone(), changes.len());
+            self.seen.insert(Arc::clone(kind), changes.len());
         }
         has_changed
     }
@@ -90,8 +84,8 @@ impl Reader {
     }
 
     /// Reads a document for the View, unless it knows a later version. One that no table keeps is removed.
-    pub(super) fn show(&mut self, document: &Arc<Value>) {
-        match self.read(document) {
+    pub(super) fn show(&mut self, document: &Arc<Document>) {
+        match document.read(self.scope) {
             Some(object) if self.view().outdates(&object) => {}
             Some(object) => {
                 self.known.insert(Id::of(document), Arc::clone(document));
@@ -102,18 +96,18 @@ impl Reader {
     }
 
     /// Learns the answer to a write.
-    pub(super) fn learn(&mut self, document: &Value) {
-        if let Some(object) = self.read(document)
+    pub(super) fn learn(&mut self, document: &Arc<Document>) {
+        if let Some(object) = document.read(self.scope)
             && self.view_mut().learn(object)
         {
-            self.known.insert(Id::of(document), Arc::new(document.clone()));
+            self.known.insert(Id::of(document), Arc::clone(document));
         }
     }
 
-    fn forget(&mut self, id: &Id) {
+    pub(super) fn forget(&mut self, id: &Id) {
         self.known.remove(id);
         let mut resources = TABLES.iter().map(|table| &table.kind().resource);
-        if let Some(resource) = resources.find(|resource| resource.kind == id.kind) {
+        if let Some(resource) = resources.find(|resource| *resource.kind == *id.kind) {
             self.view_mut().forget(resource, &Name::new(&id.namespace, &id.name));
         }
     }
@@ -135,12 +129,23 @@ impl Clone for Reader {
 impl Reader {
     /// A reader that has listed all objects, and seen no other version of them.
     pub(crate) fn of(store: &Store, scope: Scope) -> Self {
-        let seen = store.changes().iter().map(|(kind, all)| (kind.clone(), all.len()));
-        Self { known: store.shared().clone(), seen: seen.collect(), ..Self::new(scope) }
+        let seen = store.changes().iter().map(|(kind, all)| (Arc::clone(kind), all.len()));
+        Self { known: store.documents().clone(), seen: seen.collect(), ..Self::new(scope) }
+    }
+
+    /// Lists the objects of a kind again, as a watch does whose place is lost. Changes before are not delivered.
+    /// Returns the objects that are known and not listed: a watch forgets them when it has the whole list.
+    pub(crate) fn relist(&mut self, store: &Store, kind: &Arc<str>) -> Vec<Id> {
+        let count = store.changes().get(kind).map_or(0, Vec::len);
+        self.seen.insert(Arc::clone(kind), count);
+        let present = store.documents().iter().filter(|(id, _)| id.kind == *kind);
+        present.for_each(|(_, document)| self.show(document));
+        let is_gone = |id: &&Id| id.kind == *kind && store.get(id).is_none();
+        self.known.keys().filter(is_gone).cloned().collect()
     }
 
     /// The documents that the View is made of.
-    pub(crate) fn known(&self) -> &BTreeMap<Id, Arc<Value>> {
+    pub(crate) fn known(&self) -> &BTreeMap<Id, Arc<Document>> {
         &self.known
     }
 

@@ -2,43 +2,46 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::systems::TABLES;
 use crate::systems::plan::Target;
+use crate::systems::{Object, TABLES};
+use crate::view::Scope;
 use crate::view::table::Definition;
 
 /// Kind, namespace and name of an object. The namespace is empty for a cluster-scoped object.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Id {
-    pub kind: String,
-    pub namespace: String,
-    pub name: String,
+    pub kind: Arc<str>,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
 }
 
 impl Id {
     #[must_use]
     pub fn new(kind: &str, namespace: &str, name: &str) -> Self {
-        Self { kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
+        Self { kind: kind.into(), namespace: namespace.into(), name: name.into() }
     }
 
     /// Names the object of a document. One of a namespaced kind without a namespace is in `default`, as
     /// with kubectl.
     #[must_use]
     pub fn of(document: &Value) -> Self {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (kind, metadata) = (text(&document["kind"]), &document["metadata"]);
+        let metadata = &document["metadata"];
+        let [kind, namespace, name] =
+            [&document["kind"], &metadata["namespace"], &metadata["name"]]
+                .map(|value| value.as_str().unwrap_or_default());
         let mut resources = TABLES.iter().map(|table| &table.kind().resource);
         let is_namespaced = resources.any(|of| of.kind == kind && of.namespaced);
-        let namespace = match text(&metadata["namespace"]) {
-            namespace if namespace.is_empty() && is_namespaced => "default".to_owned(),
+        let namespace = match namespace {
+            "" if is_namespaced => "default",
             namespace => namespace,
         };
-        Self { kind, namespace, name: text(&metadata["name"]) }
+        Self::new(kind, namespace, name)
     }
 
     /// Names the object of a write.
@@ -63,22 +66,50 @@ pub enum Answer {
     Forbidden,
 }
 
+/// A version of an object, which readers share.
+#[derive(Debug)]
+pub(crate) struct Document {
+    value: Value,
+    /// The object as a View of each scope keeps it, once one was read; `None`: no table keeps it.
+    read: [OnceLock<Option<Object>>; Scope::ALL.len()],
+}
+
+impl Document {
+    pub(crate) fn new(value: Value) -> Self {
+        Self { value, read: Default::default() }
+    }
+
+    /// Reads the document for a View. Returns `None` if no table keeps it.
+    pub(crate) fn read(&self, scope: Scope) -> Option<Object> {
+        let object = || Object::from_document(self.value.clone(), scope).ok().flatten();
+        self.read[scope as usize].get_or_init(object).clone()
+    }
+}
+
+impl Deref for Document {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.value
+    }
+}
+
 /// A change of an object. `object` is `None` after its deletion.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) id: Id,
-    pub(crate) object: Option<Arc<Value>>,
+    pub(crate) object: Option<Arc<Document>>,
 }
 
 /// The objects of a cluster, and the time.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub now: Timestamp,
-    objects: BTreeMap<Id, Arc<Value>>,
+    objects: BTreeMap<Id, Arc<Document>>,
     /// All changes of each kind, in order.
-    changes: BTreeMap<String, Vec<Change>>,
+    changes: BTreeMap<Arc<str>, Vec<Change>>,
     /// The UIDs of deleted objects.
-    gone: HashSet<String>,
+    gone: HashSet<Arc<str>>,
     version: u64,
     name_uid: fn(&Id, u64) -> String,
 }
@@ -102,14 +133,19 @@ impl Store {
 
     #[must_use]
     pub fn get(&self, id: &Id) -> Option<&Value> {
-        self.objects.get(id).map(|object| &**object)
+        self.objects.get(id).map(|object| &***object)
+    }
+
+    /// The object as readers share it.
+    pub(super) fn shared(&self, id: &Id) -> Option<&Arc<Document>> {
+        self.objects.get(id)
     }
 
     /// All objects of a kind, by namespace and name.
     pub fn all(&self, kind: &str) -> impl Iterator<Item = &Value> + use<'_> {
         let kind = kind.to_owned();
         let from = self.objects.range(Id::new(&kind, "", "")..);
-        from.take_while(move |(id, _)| id.kind == kind).map(|(_, object)| &**object)
+        from.take_while(move |(id, _)| *id.kind == *kind).map(|(_, object)| &***object)
     }
 
     /// The number of the latest version.
@@ -119,10 +155,10 @@ impl Store {
 
     /// All objects, by kind, namespace and name.
     pub fn everything(&self) -> impl Iterator<Item = (&Id, &Value)> {
-        self.objects.iter().map(|(id, object)| (id, &**object))
+        self.objects.iter().map(|(id, object)| (id, &***object))
     }
 
-    pub(super) fn changes(&self) -> &BTreeMap<String, Vec<Change>> {
+    pub(super) fn changes(&self) -> &BTreeMap<Arc<str>, Vec<Change>> {
         &self.changes
     }
 
@@ -137,7 +173,7 @@ impl Store {
         let before = self.objects.get(&id).map(|object| uid_of(object).to_owned());
         match before.filter(|uid| !uid.is_empty()) {
             Some(uid) if uid == uid_of(&document) => return self.store_version(id, document),
-            Some(uid) => _ = self.gone.insert(uid),
+            Some(uid) => _ = self.gone.insert(uid.into()),
             None => {}
         }
         let version = document["metadata"]["resourceVersion"].as_str();
@@ -179,7 +215,7 @@ impl Store {
 
     /// Opens an object for a change by somebody. The change gets a version when it is dropped.
     pub fn edit(&mut self, id: &Id) -> Option<Edit<'_>> {
-        let object = (**self.objects.get(id)?).clone();
+        let object = self.get(id)?.clone();
         Some(Edit { store: self, id: id.clone(), object })
     }
 
@@ -195,14 +231,14 @@ impl Store {
         is_status: bool,
     ) -> Result<&Value, Answer> {
         let before = Arc::clone(self.objects.get(id).ok_or(Answer::NotFound)?);
-        let mut after = (*before).clone();
+        let mut after = before.value.clone();
         patch(&mut after, operations)?;
         if after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"] {
             return Err(Answer::Conflict);
         }
         if is_status {
             let status = after["status"].take();
-            after = (*before).clone();
+            after = before.value.clone();
             after["status"] = status;
         }
         if !is_custom(id)
@@ -210,7 +246,7 @@ impl Store {
         {
             spec.retain(|_, value| value.as_array().is_none_or(|list| !list.is_empty()));
         }
-        if after != *before {
+        if after != before.value {
             // The generation of nodes, pods and other objects of the core group is not counted here.
             let generation = after["metadata"]["generation"].as_i64();
             let is_counted = after["apiVersion"] != "v1" && after["spec"] != before["spec"];
@@ -242,7 +278,7 @@ impl Store {
         }
         let phase = object["status"]["phase"].as_str().unwrap_or_default();
         let has_ended = ["Succeeded", "Failed"].contains(&phase);
-        let runs = id.kind == "Pod" && object["spec"]["nodeName"].is_string() && !has_ended;
+        let runs = *id.kind == *"Pod" && object["spec"]["nodeName"].is_string() && !has_ended;
         if (runs && grace != Some(0)) || has_finalizers(object) {
             if object["metadata"]["deletionTimestamp"].is_null() {
                 let mut object = object.clone();
@@ -266,10 +302,10 @@ impl Store {
     /// Removes an object at once. Returns it.
     pub fn remove(&mut self, id: &Id) -> Option<Value> {
         let object = self.objects.remove(id)?;
-        self.gone.insert(uid_of(&object).to_owned());
-        let changes = self.changes.entry(id.kind.clone()).or_default();
+        self.gone.insert(uid_of(&object).into());
+        let changes = self.changes.entry(Arc::clone(&id.kind)).or_default();
         changes.push(Change { id: id.clone(), object: None });
-        Some(Arc::unwrap_or_clone(object))
+        Some(object.value.clone())
     }
 
     /// Stores the next version of an object. One that is being deleted is removed with its last finalizer.
@@ -286,8 +322,8 @@ impl Store {
     }
 
     fn store(&mut self, id: Id, object: Value) {
-        let object = Arc::new(object);
-        let changes = self.changes.entry(id.kind.clone()).or_default();
+        let object = Arc::new(Document::new(object));
+        let changes = self.changes.entry(Arc::clone(&id.kind)).or_default();
         changes.push(Change { id: id.clone(), object: Some(Arc::clone(&object)) });
         self.objects.insert(id, object);
     }
@@ -353,13 +389,13 @@ fn has_finalizers(object: &Value) -> bool {
 /// Returns `true` if a CustomResourceDefinition defines the kind: its objects are kept as they are written.
 fn is_custom(id: &Id) -> bool {
     let mut kinds = TABLES.iter().map(|table| table.kind());
-    kinds.any(|kind| kind.resource.kind == id.kind && kind.definition != Definition::BuiltIn)
+    kinds.any(|kind| kind.resource.kind == &*id.kind && kind.definition != Definition::BuiltIn)
 }
 
 #[cfg(test)]
 impl Store {
-    /// All objects as they are shared with readers.
-    pub(crate) fn shared(&self) -> &BTreeMap<Id, Arc<Value>> {
+    /// All objects as readers share them.
+    pub(crate) fn documents(&self) -> &BTreeMap<Id, Arc<Document>> {
         &self.objects
     }
 }

@@ -82,10 +82,10 @@ fn each_reader_sees_a_change_when_it_is_delivered() {
     let mut simulation = simulation();
     let webhook = simulation.add_reader(Scope::Admission);
     simulation.store.create(node("n")).unwrap();
-    simulation.apply(Event::Deliver { reader: webhook, kind: "Node".to_owned() });
+    simulation.apply(Event::Deliver { reader: webhook, kind: "Node".into() });
     let sees = |simulation: &Simulation, reader| simulation.view_of(reader).node("n").is_some();
     assert_eq!([sees(&simulation, CONTROLLER), sees(&simulation, webhook)], [false, true]);
-    let left = [Event::Deliver { reader: CONTROLLER, kind: "Node".to_owned() }];
+    let left = [Event::Deliver { reader: CONTROLLER, kind: "Node".into() }];
     assert_eq!(simulation.possible(&[Part::Watches]).collect::<Vec<_>>(), left);
     simulation.catch_up(CONTROLLER);
     simulation.lose_node("n");

@@ -35,8 +35,8 @@ impl Simulation {
         let mut pod = set["spec"]["template"].clone();
         pod["apiVersion"] = json!("v1");
         pod["kind"] = json!("Pod");
-        pod["metadata"]["name"] = json!(id.name);
-        pod["metadata"]["namespace"] = json!(id.namespace);
+        pod["metadata"]["name"] = json!(*id.name);
+        pod["metadata"]["namespace"] = json!(*id.namespace);
         pod["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "apps/v1", "kind": "StatefulSet", "name": set["metadata"]["name"],
             "uid": set["metadata"]["uid"], "controller": true,

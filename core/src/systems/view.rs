@@ -73,7 +73,7 @@ macro_rules! tables {
         pub static TABLES: &[TableType] = &[$($(TableType::$table,)*)*];
 
         /// The row of a table.
-        #[derive(Debug)]
+        #[derive(Clone, Debug)]
         enum Row { $($($table(<$table as Table>::Row),)*)* }
 
         $(impl Projected for $object {

@@ -77,19 +77,23 @@ impl Drop for Search {
     }
 }
 
-fn explore(scope: Scope, faults: &[Fault]) {
-    let world = World::new(scope, faults);
+fn explore(scope: Scope, is_scaled: bool, faults: &[Fault]) {
+    let world = World::new(scope, is_scaled, faults);
     let mut search = Search::default();
     let key = world.key();
     search.visit(&world, key);
     let Search { done, steps, ends, longest, faults: happened, .. } = &search;
     println!(
-        "{scope:?} {faults:?}: {} states, {steps} steps, {ends} ends, the longest path {longest}",
+        "{}{scope:?} {faults:?}: {} states, {steps} steps, {ends} ends, the longest path {longest}",
+        if is_scaled { SCALED } else { "" },
         done.len()
     );
     assert!(done.len() > 100 && *ends > 0, "nothing was explored");
     assert_eq!(*happened > 0, !faults.is_empty());
 }
+
+/// Begins the name of a scope whose nodes an autoscaler makes.
+const SCALED: &str = "Scaled";
 
 /// The scopes that the suite explores, in about three minutes. `STOWPLAN_EXPLORE` names others, such as
 /// `Pair:LoseNode`, or with two faults that both happen, as in `Pair:Crash+DropMember`.
@@ -110,6 +114,7 @@ fn pods_come_to_rest_in_every_order_of_events() {
         let (scope, faults) = wanted.split_once(':').unwrap_or((wanted, ""));
         let names = faults.split('+').filter(|name| !name.is_empty());
         let faults: Vec<Fault> = names.map(|name| find(&FAULTS, name)).collect();
-        explore(find(&SCOPES, scope), &faults);
+        let scaled = scope.strip_prefix(SCALED);
+        explore(find(&SCOPES, scaled.unwrap_or(scope)), scaled.is_some(), &faults);
     }
 }

@@ -7,7 +7,7 @@ use super::{Projected, Row, TABLES, TableType};
 use crate::view::{Identity, Kind, Name, Resource, Scope};
 
 /// An object that was read for a View.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Object {
     pub(super) kind: &'static Kind,
     pub(super) name: Name,

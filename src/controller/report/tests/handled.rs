@@ -328,7 +328,7 @@ impl World {
         let mut simulation = Simulation::new(policy, "2026-01-01T00:00:00Z".parse().unwrap());
         simulation.store.set_uids(|id, number| match &*id.kind {
             // The pods name their owners.
-            "Job" | "TaskRun" => id.name.clone(),
+            "Job" | "TaskRun" => id.name.to_string(),
             _ => format!("uid-{number}"),
         });
         let webhook = simulation.add_reader(Scope::Admission);

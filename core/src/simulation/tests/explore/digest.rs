@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
@@ -23,22 +24,28 @@ impl World {
             text.push('\n');
         };
         let controller = &simulation.readers[CONTROLLER];
-        for (id, object) in simulation.store.shared() {
+        for (id, object) in simulation.store.documents() {
             let owners = object["metadata"]["ownerReferences"].as_array();
             let is_gone =
                 |of: &Value| simulation.store.is_gone(of["uid"].as_str().unwrap_or_default());
             let is_orphan = owners.is_some_and(|owners| owners.iter().all(is_gone));
-            let is_known = controller.known().get(id) == Some(object);
+            let known = controller.known().get(id);
+            let is_known = known.is_some_and(|known| Arc::ptr_eq(known, object));
             add(object);
             add(&json!([is_orphan, is_known]));
         }
         for (id, object) in controller.known() {
-            if simulation.store.get(id) != Some(&**object) {
+            let present = simulation.store.documents().get(id);
+            if !present.is_some_and(|present| Arc::ptr_eq(present, object)) {
                 add(object);
             }
         }
         for change in controller.missed(&simulation.store) {
-            add(&json!([change.id.kind, change.id.name, change.object.as_deref()]));
+            add(&json!([
+                &*change.id.kind,
+                &*change.id.name,
+                change.object.as_deref().map(|of| &**of)
+            ]));
         }
         for action in &simulation.actions {
             let target = &action.target;
@@ -72,6 +79,7 @@ impl World {
                 None => {}
             }
         }
+        self.unlisted.iter().for_each(|id| add(&json!([&*id.kind, &*id.name])));
         let mut attempts: Vec<_> = simulation.attempts.iter().map(|of| json!(of)).collect();
         attempts.retain(|of| !simulation.store.is_gone(of[0].as_str().unwrap_or_default()));
         attempts.sort_by_key(Value::to_string);
@@ -111,6 +119,10 @@ impl Names {
     }
 
     fn write_text(&mut self, string: &str, text: &mut String) {
+        if !string.starts_with(|first: char| first == '<' || first.is_ascii_digit()) {
+            let _ = write!(text, "{string},");
+            return;
+        }
         let seconds = string.parse::<i64>().ok().filter(|number| *number > 1_000_000_000);
         let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
         if string.starts_with('<') {

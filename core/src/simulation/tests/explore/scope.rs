@@ -7,7 +7,7 @@ use crate::simulation::testing::NAMESPACE;
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::policy::Policy;
-use crate::systems::test_objects::{controlled_by, node};
+use crate::systems::test_objects::node;
 
 /// A small cluster. Owners create the pods again that are missing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -56,13 +56,18 @@ fn annotations_of(role: &str) -> Value {
     json!({"mpi.stowplan.dev/cluster": CLUSTER, "mpi.stowplan.dev/role": role})
 }
 
+/// Returns a node with room for three pods.
+pub(super) fn empty_node(name: &str) -> Value {
+    node(name, &json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}))
+}
+
 impl Scope {
-    /// Returns the names of the nodes.
-    pub(super) const fn nodes(self) -> &'static [&'static str] {
+    /// Returns the number of nodes.
+    pub(super) const fn nodes(self) -> usize {
         match self {
-            Self::Pair | Self::Apart | Self::Claims | Self::Mpi => &["n1", "n2"],
-            Self::Pools => &["n1", "n2", "n3"],
-            Self::Exlocated => &["n1", "n2", "n3", "n4"],
+            Self::Pair | Self::Apart | Self::Claims | Self::Mpi => 2,
+            Self::Pools => 3,
+            Self::Exlocated => 4,
         }
     }
 
@@ -93,14 +98,8 @@ impl Scope {
         }
     }
 
-    /// Returns what exists in the beginning.
+    /// Returns what exists in the beginning beside nodes.
     pub(super) fn objects(self) -> Vec<Value> {
-        let shape = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}});
-        let nodes = self.nodes().iter().map(|name| node(name, &shape));
-        nodes.chain(self.others()).collect()
-    }
-
-    fn others(self) -> Vec<Value> {
         let claims = CLAIMS.map(|name| {
             json!({
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -125,7 +124,7 @@ impl Scope {
                     let task = json!({"name": "task", "taskRef": {"name": "t"}, "workspaces": [{"name": "w"}]});
                     let run = json!({"spec": {"workspaces": workspaces, "pipelineSpec": {"tasks": [task]}}});
                     let name = format!("r{number}");
-                    let owners = controlled_by("PipelineRun", &name, &name);
+                    let owners = owned_by("tekton.dev/v1", "PipelineRun", &name);
                     let labels = json!({"tekton.dev/pipelineTask": "task"});
                     let task_run =
                         json!({"metadata": {"ownerReferences": owners, "labels": labels}});
@@ -181,56 +180,62 @@ impl Scope {
 
     /// Returns a pod as its owner creates it.
     pub(super) fn pod(self, number: usize) -> Value {
-        let mut pod = self.plain_pod(number);
-        if self == Self::Mpi {
-            let (role, job) = MPI[number];
-            let owners = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": job, "controller": true}]);
-            let mut annotations = annotations_of(role);
-            annotations["batch.kubernetes.io/job-completion-index"] = json!("0");
-            let with = json!({
-                "metadata": {"annotations": annotations, "ownerReferences": owners},
-                "spec": {"hostname": format!("{job}-0"), "restartPolicy": "Never"},
-            });
-            json_patch::merge(&mut pod, &with);
-        }
-        pod
-    }
-
-    fn plain_pod(self, number: usize) -> Value {
         let name = MEMBERS[number];
-        let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "m", "uid": "m", "controller": true}]);
-        let task_run = format!("t{number}");
-        let (owners, claims, annotations) = match self {
-            Self::Pair => (owner, &[][..], json!({keys::GROUP: "g"})),
-            Self::Apart => {
-                let owners = controlled_by("TaskRun", &task_run, &task_run);
-                (owners, &CLAIMS[number..=number], json!({}))
-            }
-            Self::Claims => (owner, &CLAIMS[..=number], json!({})),
-            Self::Pools | Self::Exlocated | Self::Mpi => (owner, &[][..], json!({})),
-        };
-        let labels = match self {
-            Self::Pools | Self::Exlocated => {
-                json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": name})
-            }
-            _ => json!({"app": "m"}),
+        let claims = match self {
+            Self::Apart => &CLAIMS[number..=number],
+            Self::Claims => &CLAIMS[..=number],
+            Self::Pair | Self::Pools | Self::Exlocated | Self::Mpi => &[],
         };
         let volume =
             |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
         let volumes: Vec<Value> = claims.iter().map(volume).collect();
-        json!({
+        let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
-                "name": name, "namespace": NAMESPACE, "annotations": annotations,
-                "labels": labels, "ownerReferences": owners,
+                "name": name, "namespace": NAMESPACE, "labels": {"app": "m"},
+                "ownerReferences": owned_by("apps/v1", "StatefulSet", "m"),
             },
             "spec": {
                 "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
                 "volumes": volumes,
             },
             "status": {"phase": "Pending"},
-        })
+        });
+        json_patch::merge(&mut pod, &self.special(number));
+        pod
     }
+
+    /// Returns the fields in which the pods of this scope differ from others.
+    fn special(self, number: usize) -> Value {
+        match self {
+            Self::Pair => json!({"metadata": {"annotations": {keys::GROUP: "g"}}}),
+            Self::Claims => json!({}),
+            Self::Apart => {
+                let task_run = format!("t{number}");
+                let owners = owned_by("tekton.dev/v1", "TaskRun", &task_run);
+                json!({"metadata": {"ownerReferences": owners}})
+            }
+            Self::Pools | Self::Exlocated => json!({"metadata": {"labels": {
+                "app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": MEMBERS[number],
+            }}}),
+            Self::Mpi => {
+                let (role, job) = MPI[number];
+                let mut annotations = annotations_of(role);
+                annotations["batch.kubernetes.io/job-completion-index"] = json!("0");
+                json!({
+                    "metadata": {
+                        "annotations": annotations, "ownerReferences": owned_by("batch/v1", "Job", job),
+                    },
+                    "spec": {"hostname": format!("{job}-0"), "restartPolicy": "Never"},
+                })
+            }
+        }
+    }
+}
+
+/// Returns the reference to the controller of an object, whose UID is its name.
+fn owned_by(version: &str, kind: &str, name: &str) -> Value {
+    json!([{"apiVersion": version, "kind": kind, "name": name, "uid": name, "controller": true}])
 }
 
 fn job(spec: &Value) -> Value {

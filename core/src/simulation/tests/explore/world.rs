@@ -1,15 +1,17 @@
 //! Small clusters as they run: the faults that happen in them, and the checks of every state.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::scope::{CLUSTER, MEMBERS, Nodes, Scope};
+use super::scope::{CLUSTER, MEMBERS, Nodes, Scope, empty_node};
 use crate::admission::Decision;
 use crate::simulation::reader::Reader;
 use crate::simulation::testing::NAMESPACE;
-use crate::simulation::{CONTROLLER, Event, Id, Part, Simulation};
+use crate::simulation::{CONTROLLER, Event, Id, NodeGroup, Part, Simulation};
 use crate::systems::plan::{Action, Write};
+use crate::systems::streams::policy::Unmet;
 use crate::view;
 
 /// A fault that happens once at most, at any moment.
@@ -33,6 +35,9 @@ pub(super) enum Fault {
     Touch,
     /// The controller sees each change alone, and plans between any two of them.
     Late,
+    /// A watch of the controller begins again: it lists what there is, and shows no change before. Until it has the
+    /// whole list, what no longer exists stays known.
+    Relist,
     /// A pod is admitted by a webhook that has seen nothing since the beginning.
     LateWebhook,
     /// A pod is created while the webhook is unavailable, with the failure policy `Ignore`.
@@ -43,7 +48,7 @@ pub(super) enum Fault {
     StopKubelet,
 }
 
-pub(super) const FAULTS: [Fault; 13] = [
+pub(super) const FAULTS: [Fault; 14] = [
     Fault::Crash,
     Fault::LoseNode,
     Fault::Cordon,
@@ -53,6 +58,7 @@ pub(super) const FAULTS: [Fault; 13] = [
     Fault::HoldPlaceholder,
     Fault::Touch,
     Fault::Late,
+    Fault::Relist,
     Fault::LateWebhook,
     Fault::Unseen,
     Fault::Fill,
@@ -78,6 +84,10 @@ pub(super) enum Step {
     Publish,
     /// The time advances to the next plan that the controller has asked for.
     Pass,
+    /// A watch that has begun again has the whole list.
+    Listed,
+    /// The autoscaler removes a node that is little used, after a time in which nothing else could happen.
+    Shrink,
     /// One of the faults that are due happens, to the object of this number.
     Fault(Fault, usize),
 }
@@ -87,17 +97,29 @@ pub(super) enum Step {
 pub(super) struct World {
     pub(super) simulation: Simulation,
     pub(super) due: Vec<Fault>,
+    /// The objects that the controller knows and that are not in the list that a watch of it reads.
+    pub(super) unlisted: Vec<Id>,
     scope: Scope,
     /// A webhook that has seen the beginning.
-    beginning: Reader,
+    beginning: Arc<Reader>,
 }
 
 impl World {
-    pub(super) fn new(scope: Scope, faults: &[Fault]) -> Self {
+    /// Makes the cluster of a scope. With `is_scaled`, an autoscaler makes its nodes, and one more at most.
+    pub(super) fn new(scope: Scope, is_scaled: bool, faults: &[Fault]) -> Self {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let mut simulation = Simulation::new(scope.policy(), now);
         simulation.store.set_uids(|_, number| format!("<{number}>"));
-        for object in scope.objects() {
+        let mut nodes = Vec::new();
+        if is_scaled {
+            // Otherwise a pod of a pool without nodes is refused, and nothing asks for a node.
+            simulation.policy.streams.unmet = Unmet::Wait;
+            let (name, node) = ("n".to_owned(), empty_node("n"));
+            simulation.node_groups = vec![NodeGroup { name, node, most: scope.nodes() + 1 }];
+        } else {
+            nodes.extend((0..scope.nodes()).map(|number| empty_node(&format!("n-{number}"))));
+        }
+        for object in nodes.into_iter().chain(scope.objects()) {
             // Objects that are owners of others have UIDs already.
             if object["metadata"]["uid"].is_null() {
                 simulation.store.create(object).unwrap();
@@ -106,8 +128,8 @@ impl World {
             }
         }
         simulation.catch_up(CONTROLLER);
-        let beginning = Reader::of(&simulation.store, view::Scope::Admission);
-        Self { simulation, due: faults.to_vec(), scope, beginning }
+        let beginning = Arc::new(Reader::of(&simulation.store, view::Scope::Admission));
+        Self { simulation, due: faults.to_vec(), unlisted: Vec::new(), scope, beginning }
     }
 
     /// The StatefulSets of placeholders.
@@ -122,13 +144,30 @@ impl World {
         self.simulation.all("Pod").filter(|pod| !is_other(pod)).collect()
     }
 
+    /// The names of the nodes.
+    fn nodes(&self) -> Vec<String> {
+        self.simulation.names("Node")
+    }
+
     /// The nodes on which another pod can take the place of three.
-    fn roomy(&self) -> Vec<&'static str> {
+    fn roomy(&self) -> Vec<String> {
         let count = |node: &str| {
             self.simulation.all("Pod").filter(|pod| pod["spec"]["nodeName"] == *node).count()
         };
-        let is_roomy = |node: &&str| self.simulation.has("Node", node) && count(node) < 2;
-        self.scope.nodes().iter().copied().filter(is_roomy).collect()
+        let mut nodes = self.nodes();
+        nodes.retain(|node| count(node) < 2);
+        nodes
+    }
+
+    /// Returns true while a watch of the controller reads a list. No watch shows a change meanwhile.
+    fn is_listing(&self) -> bool {
+        !self.unlisted.is_empty()
+    }
+
+    /// The kinds with changes that the controller has not seen.
+    fn unseen(&self) -> Vec<Arc<str>> {
+        let controller = &self.simulation.readers[CONTROLLER];
+        controller.unseen(&self.simulation.store).cloned().collect()
     }
 
     /// The pods of placeholders that a queue can hold.
@@ -166,8 +205,8 @@ impl World {
     }
 
     pub(super) fn steps(&self) -> Vec<Step> {
-        use Part::{Collector, Kubelets, Scheduler, Workloads, Writes};
-        let parts = &[Writes, Workloads, Kubelets, Scheduler, Collector];
+        use Part::{Autoscaler, Collector, Kubelets, Scheduler, Workloads, Writes};
+        let parts = &[Writes, Workloads, Kubelets, Scheduler, Collector, Autoscaler];
         let mut steps: Vec<Step> = self.simulation.possible(parts).map(Step::Cluster).collect();
         steps.extend(self.admitted(None).into_iter().map(Step::Create));
         if self.scope == Scope::Mpi {
@@ -177,15 +216,21 @@ impl World {
             steps.extend((has_service && is_late).then_some(Step::Publish));
         }
         let mut deliveries = self.simulation.possible(&[Part::Watches]).peekable();
-        let is_stale = self.simulation.is_stale || deliveries.peek().is_some();
-        if self.due.contains(&Fault::Late) {
+        let is_stale = self.simulation.is_stale;
+        if self.is_listing() {
+            steps.push(Step::Listed);
+            steps.extend(is_stale.then_some(Step::Cluster(Event::Plan)));
+        } else if self.due.contains(&Fault::Late) {
             steps.extend(deliveries.map(Step::Cluster));
-            steps.extend(self.simulation.is_stale.then_some(Step::Cluster(Event::Plan)));
-        } else if is_stale {
+            steps.extend(is_stale.then_some(Step::Cluster(Event::Plan)));
+        } else if is_stale || deliveries.peek().is_some() {
             steps.push(Step::Plan);
         }
-        if steps.is_empty() && self.simulation.recheck_at.is_some() {
-            steps.push(Step::Pass);
+        if steps.is_empty() {
+            let is_scaled = !self.simulation.node_groups.is_empty();
+            let shrinks = is_scaled && self.simulation.clone().shrink().is_some();
+            steps.extend(shrinks.then_some(Step::Shrink));
+            steps.extend(self.simulation.recheck_at.is_some().then_some(Step::Pass));
         }
         for fault in &self.due {
             steps.extend((0..self.targets(*fault)).map(|which| Step::Fault(*fault, which)));
@@ -222,8 +267,10 @@ impl World {
     /// Returns the number of objects to which a fault may happen now.
     fn targets(&self, fault: Fault) -> usize {
         match fault {
-            Fault::Late | Fault::Crash => 1,
-            Fault::LoseNode | Fault::Cordon | Fault::StopKubelet => self.scope.nodes().len(),
+            Fault::Crash => 1,
+            Fault::Late => usize::from(!self.is_listing()),
+            Fault::Relist => self.unseen().len(),
+            Fault::LoseNode | Fault::Cordon | Fault::StopKubelet => self.nodes().len(),
             Fault::DropPlaceholder => self.placeholders().len(),
             Fault::HoldPlaceholder => self.unplaced().len(),
             Fault::DropSet => self.sets().len(),
@@ -251,6 +298,12 @@ impl World {
             Step::Plan => {
                 self.simulation.catch_up(CONTROLLER);
                 self.simulation.apply(Event::Plan);
+            }
+            Step::Listed => {
+                let unlisted = std::mem::take(&mut self.unlisted);
+                let controller = &mut self.simulation.readers[CONTROLLER];
+                unlisted.iter().for_each(|id| controller.forget(id));
+                self.simulation.is_stale = true;
             }
             Step::Create(number) => {
                 let webhook = Reader::of(&self.simulation.store, view::Scope::Admission);
@@ -281,6 +334,7 @@ impl World {
                 self.simulation.store.now = at;
                 self.simulation.is_stale = true;
             }
+            Step::Shrink => _ = self.simulation.shrink().expect("a node"),
             Step::Fault(fault, which) => self.fail(*fault, *which),
         }
     }
@@ -293,13 +347,20 @@ impl World {
             Fault::Crash => {
                 self.simulation.actions.clear();
                 self.simulation.readers[CONTROLLER] = Reader::new(view::Scope::Controller);
+                self.unlisted.clear();
                 self.simulation.recheck_at = None;
                 self.simulation.is_stale = true;
             }
-            Fault::LoseNode => self.simulation.lose_node(self.scope.nodes()[which]),
+            Fault::Relist => {
+                let kind = self.unseen().swap_remove(which);
+                let controller = &mut self.simulation.readers[CONTROLLER];
+                self.unlisted = controller.relist(&self.simulation.store, &kind);
+                self.simulation.is_stale = true;
+            }
+            Fault::LoseNode => self.simulation.lose_node(&self.nodes()[which]),
             Fault::Cordon => {
-                self.simulation.edit("Node", self.scope.nodes()[which])["spec"]["unschedulable"] =
-                    json!(true);
+                let name = self.nodes().swap_remove(which);
+                self.simulation.edit("Node", &name)["spec"]["unschedulable"] = json!(true);
             }
             Fault::DropPlaceholder => {
                 let id = Id::of(self.placeholders()[which]);
@@ -327,14 +388,14 @@ impl World {
             }
             Fault::LateWebhook => {
                 let number = self.admitted(Some(&self.beginning))[which];
-                self.create(number, self.beginning.clone());
+                self.create(number, (*self.beginning).clone());
             }
             Fault::Unseen => {
                 let mut pod = self.scope.pod(self.missing()[which]);
                 pod["metadata"]["labels"][UNSEEN] = json!("true");
                 self.simulation.store.create(pod).expect("it is missing");
             }
-            Fault::StopKubelet => self.stop_kubelet(self.scope.nodes()[which]),
+            Fault::StopKubelet => self.stop_kubelet(&self.nodes()[which]),
             Fault::Fill => {
                 let requests = json!({"requests": {"cpu": "2500m"}});
                 let pod = json!({
@@ -352,9 +413,6 @@ impl World {
     }
 
     fn stop_kubelet(&mut self, name: &str) {
-        if !self.simulation.has("Node", name) {
-            return;
-        }
         let taint =
             |effect: &str| json!({"key": "node.kubernetes.io/unreachable", "effect": effect});
         let mut node = self.simulation.edit("Node", name);
@@ -415,13 +473,14 @@ impl World {
     pub(super) fn check_rest(&self) {
         let nodes = MEMBERS.map(|name| self.node_of(name));
         let waiting = nodes.iter().filter(|node| node.is_none()).count();
-        let takes_pods = |node: &&str| self.is_open(node) && !self.is_full(node);
-        let of_scope = || self.scope.nodes().iter();
-        let open = of_scope().filter(|node| takes_pods(node)).count();
-        let has = |node: &&&str| self.simulation.has("Node", node);
+        let takes_pods = |node: &str| self.is_open(node) && !self.is_full(node);
+        let all = self.nodes();
+        let closed = all.iter().filter(|node| !takes_pods(node)).count();
+        let most = self.simulation.node_groups.iter().map(|group| group.most).sum::<usize>();
+        let open = all.len().max(most) - closed;
         let may_wait = match self.scope {
             // The members of a pool are replaced when they are deleted, and not before.
-            Scope::Pools => of_scope().filter(has).count() - open,
+            Scope::Pools => closed,
             // A worker that the webhook did not see is none of the cluster, and the launcher waits for another one.
             Scope::Mpi if self.is_unseen(MEMBERS[1]) => 1,
             of if of.relation() == Nodes::Different => of.needed_nodes().saturating_sub(open),

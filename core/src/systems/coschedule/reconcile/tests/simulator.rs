@@ -52,7 +52,7 @@ impl World {
         let id = Id::in_tests(kind, name);
         let mut resources = TABLES.iter().map(|table| &table.kind().resource);
         let version = resources.find(|of| of.kind == kind).unwrap().api_version();
-        let namespace = Some(&id.namespace).filter(|namespace| !namespace.is_empty());
+        let namespace = Some(&*id.namespace).filter(|namespace| !namespace.is_empty());
         let metadata = json!({"name": name, "namespace": namespace});
         let identity = json!({"apiVersion": version, "kind": kind, "metadata": metadata});
         json_patch::merge(&mut document, &identity);
