@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::words::{node_remedy, nodes};
+use super::words::{is_of_kubernetes, node_remedy, nodes};
 use super::{Context, Diagnosis};
 use crate::placement::toleration::tolerates;
 use crate::systems::DIAGNOSTICS;
@@ -84,6 +84,10 @@ pub fn explain(
         }
     }
     let of = |several| format!("{}, which it does not tolerate", obstacle.predicate(several));
-    let remedy = format!("{}, or let the pod tolerate {key}", node_remedy(obstacle, node));
+    let mut remedy = node_remedy(obstacle, node);
+    // A pod that tolerates the state of a node begins where it cannot run.
+    if !is_of_kubernetes(key) {
+        remedy += &format!(", or let the pod tolerate {key}");
+    }
     (of(false), of(true), remedy)
 }

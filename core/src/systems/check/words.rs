@@ -52,7 +52,7 @@ pub fn node_remedy(obstacle: &Obstacle<'_>, node: &str) -> String {
 }
 
 /// Returns true if Kubernetes sets a taint with this key itself, and removes it with its cause.
-fn is_of_kubernetes(key: &str) -> bool {
+pub(super) fn is_of_kubernetes(key: &str) -> bool {
     ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"]
         .iter()
         .any(|prefix| key.starts_with(prefix))

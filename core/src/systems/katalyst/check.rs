@@ -44,8 +44,10 @@ pub(super) fn check_pod(context: &Context<'_>, name: &Name, pod: &Pod) -> PodRep
     }
     let shown = Shown::new(view, policy, own);
     report.pending.decided.extend(shown.lines());
-    report.pending.decided.extend(first_pod(policy, own));
-    if shown.feasible() == 0 {
+    let first = first_pod(policy, own);
+    let is_first = first.is_some() && shown.lacks_only_mates();
+    report.pending.decided.extend(first);
+    if shown.feasible() == 0 && !is_first {
         let what = "no NUMA node is feasible for it";
         let remedy = match shown.lacks_only_mates() {
             true => "start a pod that its affinity asks for",

@@ -40,9 +40,11 @@ fn explain(view: &View, policy: &Policy, name: &Name) -> Option<Explained> {
     }
     let shown = Shown::new(view, &policy.katalyst, pod);
     let mut text = String::new();
+    let first = first_pod(&policy.katalyst, pod);
+    let is_first = first.is_some() && shown.lacks_only_mates();
     let waits = shown.feasible() == 0 && policy.katalyst.mode == KatalystMode::Enforced;
-    let waits = waits.then(|| "no NUMA node is feasible".to_owned());
-    for line in shown.lines().into_iter().chain(first_pod(&policy.katalyst, pod)) {
+    let waits = (waits && !is_first).then(|| "no NUMA node is feasible".to_owned());
+    for line in shown.lines().into_iter().chain(first) {
         text.push_str(&format!("  {line}\n"));
     }
     let fields = Map::from_iter([("numa".to_owned(), json!(shown))]);
