@@ -261,6 +261,48 @@ fn a_job_that_waits_for_nodes_gets_as_many_as_it_lacks() {
     assert_eq!(cluster.simulation.count("StatefulSet"), 0);
 }
 
+fn two_pools() -> Value {
+    let element = |name: &str, pool: &str| json!({"name": name, "operators": [{"name": name, "host": {"pool": pool}}]});
+    json!({
+        "pools": [{"name": "P", "size": 1, "exclusivity": "Exclusive"}, {"name": "Q", "size": 1}],
+        "processingElements": [element("e0", "P"), element("e1", "Q")],
+    })
+}
+
+fn of_element(element: &str) -> Value {
+    json!({"labels": {"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": element}})
+}
+
+#[test]
+fn a_job_with_two_pools_gets_nodes_for_them() {
+    let mut cluster = Scaled::new(3);
+    cluster.create("StreamsJob", "j", &two_pools()).settle();
+    cluster.pod("e0", &of_element("e0")).pod("e1", &of_element("e1")).settle();
+    assert_eq!(cluster.nodes_of(&["e0", "e1"]), ["g-0", "g-1"]);
+    assert_eq!(cluster.simulation.names("Node"), ["g-0", "g-1"]);
+}
+
+/// It runs outside of its pool, and the other one does not wait for its end.
+#[test]
+fn a_job_is_placed_beside_a_pod_that_the_webhook_did_not_see() {
+    let mut cluster = Scaled::new(3);
+    let node = cluster.simulation.get("Node", "g-0").clone();
+    for name in ["g-1", "g-2"] {
+        let mut node = node.clone();
+        node["metadata"] = json!({"name": name, "labels": {crate::kubernetes::HOSTNAME: name}});
+        cluster.simulation.store.create(node).unwrap();
+    }
+    let mut unseen = pod("e0");
+    json_patch::merge(&mut unseen["metadata"], &of_element("e0"));
+    unseen["spec"]["nodeName"] = json!("g-0");
+    unseen["status"] = json!({"phase": "Running"});
+    cluster.simulation.store.create(unseen).unwrap();
+    cluster.create("StreamsJob", "j", &two_pools()).settle();
+    cluster.pod("e1", &of_element("e1")).settle();
+    let job = &cluster.simulation.get("StreamsJob", "j")["status"]["conditions"];
+    assert!(cluster.nodes_of(&["e1"]).iter().all(Value::is_string), "{job}");
+}
+
 #[test]
 fn pods_leave_the_gate_of_a_job_that_ends_or_is_not_served_any_more() {
     type Change = fn(&mut Simulation);

@@ -20,6 +20,7 @@ use crate::systems::streams::job::placement::{
     Fixed, Judged, MissingNode, Plan, PodNodes, is_searched, judge, lacks_only_nodes, named_hosts,
 };
 use crate::systems::streams::job::sites::{Site, Sites, State};
+use crate::systems::streams::kinds::streams_job::closure::Location;
 use crate::systems::streams::kinds::{PodDetails, StreamsJob};
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::resolve::find_node;
@@ -154,6 +155,9 @@ fn find_pods<'v>(
         };
         let (of_job, waiting) = pods.entry(name).or_default();
         let element = pod.element.as_deref().and_then(|element| job.closure.element(element));
+        // A pod that the webhook did not see may run anywhere, and does not fill the place of its element.
+        let is_in_place = |element: &usize| !pod.pools.is_empty() || !needs_pool(job, *element);
+        let element = element.filter(is_in_place);
         let is_there = |node: &str| {
             sites.state(node).is_some_and(|State { site: Site { limits, .. }, .. }| {
                 !limits.not_ready && !limits.deleted
@@ -175,6 +179,13 @@ fn find_pods<'v>(
         }
     }
     pods
+}
+
+/// Returns true if the webhook gives the pods of an element the label of a pool as a requirement.
+fn needs_pool(job: &StreamsJob, element: usize) -> bool {
+    let (Ok(spec), Some(unit)) = (&job.spec, job.closure.unit_of(element)) else { return false };
+    let mut claims = unit.claims_of(element, spec.enforcement);
+    claims.any(|claim| matches!(claim.location, Location::Pool { .. }))
 }
 
 /// The state of judging one job.

@@ -1,15 +1,16 @@
 //! Binds a pod to the members of a pool that the controller labels.
 
 use super::super::super::{Placing, guard, hostnames, keys};
-use crate::api::condition::{ACCEPTED, READY};
+use crate::api::condition::{ACCEPTED, READY, Status, find};
 use crate::kubernetes::HOSTNAME;
 use crate::placement::intent::{Change, NodeLabel, NodeTerm};
 use crate::placement::reason::Reason;
 use crate::placement::record;
 use crate::placement::toleration::tolerates;
 use crate::systems::streams::api::host_pool::MemberState;
-use crate::systems::streams::kinds::{HostPool, format_indices, to_usize};
+use crate::systems::streams::kinds::{HostPool, StreamsJob, format_indices, to_usize};
 use crate::systems::streams::reasons::PoolReason;
+use crate::view::Name;
 
 impl Placing<'_> {
     /// Binds the pod to a pool whose members the controller labels. Until a node has the label, the
@@ -36,7 +37,9 @@ impl Placing<'_> {
             let remedy = "use an index of the pool; it starts at 0";
             return self.report(Reason::IndexOutOfRange, key, problem, remedy);
         }
-        if let Some((reason, problem, lacks_nodes)) = find_problem(pool) {
+        let job = pool.job.as_ref().map(|(job, _)| Name::new(self.pod.namespace, job));
+        let job = job.and_then(|job| self.view.streams_job(&job));
+        if let Some((reason, problem, lacks_nodes)) = find_problem(pool, job) {
             let problem = format!("HostPool {name} {problem}");
             let remedy = "see its status (`kubectl describe hostpool`)";
             if !(lacks_nodes && self.may_wait(&problem)) {
@@ -108,9 +111,9 @@ impl Placing<'_> {
     }
 }
 
-/// Finds what keeps pods from the members of a pool: the reason, the problem as the end of a sentence about the
-/// pool, and true if more nodes would help. `None`: they can be placed, or will be soon.
-fn find_problem(pool: &HostPool) -> Option<(Reason, String, bool)> {
+/// Finds what keeps pods from the members of a pool of this job: the reason, the problem as the end of a sentence
+/// about the pool, and true if more nodes would help. `None`: they can be placed, or will be soon.
+fn find_problem(pool: &HostPool, job: Option<&StreamsJob>) -> Option<(Reason, String, bool)> {
     if let Some(refused) = guard::find_current(pool, ACCEPTED) {
         let problem = format!("is not accepted: {}", refused.message);
         return Some((Reason::InvalidPool, problem, false));
@@ -119,9 +122,18 @@ fn find_problem(pool: &HostPool) -> Option<(Reason, String, bool)> {
     let is_empty = !pool.status.members.iter().any(|member| member.state == MemberState::Ready);
     let unready = guard::find_current(pool, READY).filter(|_| is_empty)?;
     let problem = format!("has no members: {}", unready.message);
-    let lacks_nodes = unready.reason == PoolReason::InsufficientNodes.as_str();
+    let lacks_nodes = unready.reason == PoolReason::InsufficientNodes.as_str()
+        || (unready.reason == PoolReason::WaitingForJob.as_str()
+            && job.is_some_and(job_lacks_nodes));
     // While the controller reserves nodes the pod is admitted; it stays pending until they are
     // ready.
     let is_reserving = unready.reason == PoolReason::Reserving.as_str();
     (!is_reserving).then_some((Reason::PoolNotReady, problem, lacks_nodes))
+}
+
+/// Returns true if a job waits for nodes. An autoscaler is asked for them once the pods of the job exist.
+fn job_lacks_nodes(job: &StreamsJob) -> bool {
+    find(&job.status.conditions, READY).is_some_and(|ready| {
+        ready.status == Status::False && ready.reason == Reason::InsufficientNodes.as_str()
+    })
 }
