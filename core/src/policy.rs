@@ -14,6 +14,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_saphyr::UserMessageFormatter;
 
 pub use check::{meant, suggest};
 
@@ -37,7 +38,7 @@ pub(crate) fn parse<P: DeserializeOwned + Default>(
             serde_saphyr::Error::MultipleDocuments { .. } => {
                 "several YAML documents, and a policy is one: remove the others".to_owned()
             }
-            _ => format!("not YAML: {error}"),
+            _ => format!("not YAML: {}", error.render_with_formatter(&UserMessageFormatter)),
         })?;
     let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(P::default()) };
     let mut problems = check::find_problems(&value, schema);
@@ -51,7 +52,7 @@ pub(crate) fn parse<P: DeserializeOwned + Default>(
     }
     serde_saphyr::from_str::<Option<P>>(text)
         .map(Option::unwrap_or_default)
-        .map_err(|error| error.to_string())
+        .map_err(|error| error.render_with_formatter(&UserMessageFormatter))
 }
 
 /// The most problems that a message lists.

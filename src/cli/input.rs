@@ -23,7 +23,7 @@ use serde_json::Value;
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 
 use super::yaml;
-pub(super) use items::{Document, Item, describe};
+pub(super) use items::{Document, Item, describe, read_map, read_texts};
 use items::{TEMPLATE, UNRENDERED};
 pub(super) use names::Generator;
 pub(super) use problems::Problems;
@@ -132,8 +132,10 @@ pub(super) fn read_objects(
         for item in document.items(&mut problems) {
             let mut object = item.to_object();
             names.complete(&mut object);
+            let name = names::name(&object).map(|(name, _)| name.to_owned());
             if let Err(problem) = take(object) {
-                problems.push(format!("{}: {problem}", document.location));
+                let object = item.locate(&document.location, name.as_deref());
+                problems.push(format!("{object}: {problem}"));
             }
         }
     }

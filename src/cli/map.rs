@@ -41,14 +41,16 @@ const COLUMNS: usize = 100;
 /// The arguments of `stowplan map`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Shown are the pods that stowplan has placed or that belong together: the pods of a Streams job, of a
-coscheduled run or group (with its placeholder), of an MPI cluster, and those that NUMA affinities tell
-apart. Each group has a letter. Other pods are counted. A dashed slot is a node that is reserved for
-an element that does not run there yet. More than 200 nodes are summed up by their zones.
+Shown are the pods that stowplan has placed or that belong together: the pods of a Streams job, of
+a coscheduled run or group (with its placeholder), of an MPI cluster, and those that NUMA affinities
+tell apart. Each group has a letter. Other pods are counted. A dashed slot is a node that is
+reserved for an element that does not run there yet. More than 200 nodes are summed up by their
+zones.
 
 In files, a StreamsJob or HostPool without a status is shown as the controller would place it now.
 
-Exit code: 0 the map is shown, 2 the namespace does not exist or the cluster cannot be read.
+Exit code: 0 the map is shown, 2 the cluster or the files cannot be read, or the cluster has no such
+namespace.
 
 Examples:
   # The cluster of the current kubeconfig context, in the terminal
@@ -59,7 +61,8 @@ Examples:
   stowplan map -n streams -o html > map.html
 
   # Where the elements of a job would be, without a cluster
-  stowplan map --cluster examples/nodes.yaml examples/streams-job-pools.yaml
+  stowplan map --cluster examples/nodes.yaml examples/pool-nodes.yaml \\
+    examples/streams-job-pools.yaml
 
   # From objects that another user has sent
   kubectl get nodes,pods,hostpools,streamsjobs -A -o yaml > cluster.yaml

@@ -68,7 +68,8 @@ Examples:
   helm template my-job ./chart | stowplan plan -f - -n streams --cluster cluster.yaml
 
   # The reasons of all refusals, for a script
-  stowplan plan -f jobs/ --live -o json | jq -r '.items[] | select(.allowed | not) | .reason'
+  stowplan plan -f jobs/ --live -o json |
+    jq -r '.items[] | select(.allowed or .unknown | not) | .reason'
 
   # Which tasks of a Tekton run share a node, and with which volumes
   stowplan plan -f run.yaml --live

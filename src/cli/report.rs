@@ -68,9 +68,13 @@ impl Planned<'_> {
     /// Explains why the answer is not known, or may be another one, and what to do.
     fn doubt(&self) -> Option<String> {
         self.unplayed.as_ref()?;
-        let (kind, group, namespace) = (&self.item.kind, self.item.group(), &self.namespace);
+        let (kind, namespace) = (&self.item.kind, &self.namespace);
+        let group = match self.item.group() {
+            "" => String::new(),
+            group => format!(".{group}"),
+        };
         Some(format!(
-            "plan does not play the controller of {kind}.{group}: plan what that makes (`kubectl get \
+            "plan does not play the controller of {kind}{group}: plan what that makes (`kubectl get \
              jobs,statefulsets,pods -n {namespace} -o yaml | stowplan plan -f -`)"
         ))
     }

@@ -46,8 +46,8 @@ Removed are webhook configurations, placeholders and scaling pods, scheduling ga
 and taints of nodes, the Lease, and the Secrets that the controller has made. HostPools and
 StreamsJobs stay. A controller that still runs would undo it: uninstall the chart first.
 
-Exit code: 0 all is removed (with --dry-run: listed), 1 a controller still runs, 2 an error. What the
-API server refuses is listed at the end, and the rest is removed.
+Exit code: 0 all is removed (with --dry-run: listed), 1 a controller still runs, 2 an error. What
+the API server refuses is listed at the end, and the rest is removed.
 
 Examples:
   # What an uninstalled release has left (helm uninstall --no-hooks); nothing is changed

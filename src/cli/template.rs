@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::input::names::name;
-use super::input::{Item, describe};
+use super::input::{Item, read_map, read_texts};
 use stowplan_core::placement::reason::Warning;
 use stowplan_core::systems::exclusion::IGNORE;
 use stowplan_core::systems::vocabulary::find_system;
@@ -330,37 +330,6 @@ fn add(metadata: &mut Map<String, Value>, map: &str, key: &str, value: &str) {
     if let Value::Object(map) = map {
         map.insert(key.to_owned(), value.into());
     }
-}
-
-/// Reads a map; null and absent are an empty one.
-fn read_map(value: Option<&Value>, path: &str) -> Result<Map<String, Value>, String> {
-    match value {
-        None | Some(Value::Null) => Ok(Map::new()),
-        Some(Value::Object(members)) => Ok(members.clone()),
-        Some(other) => Err(format!("{path} is {}, and must be a map", describe(other))),
-    }
-}
-
-/// Reads a map of strings. The API server reads a null value in it as an empty string.
-fn read_texts(value: Option<&Value>, path: &str) -> Result<Option<Map<String, Value>>, String> {
-    if matches!(value, None | Some(Value::Null)) {
-        return Ok(None);
-    }
-    let mut texts = read_map(value, path)?;
-    for (key, value) in &mut texts {
-        match value {
-            Value::String(_) => {}
-            Value::Null => *value = "".into(),
-            other => {
-                let is_scalar = other.is_number() || other.is_boolean();
-                let quote =
-                    if is_scalar { format!(": quote it (\"{other}\")") } else { String::new() };
-                let what = describe(other);
-                return Err(format!("{path}: {key} is {what}, and must be a text{quote}"));
-            }
-        }
-    }
-    Ok(Some(texts))
 }
 
 /// Formats a JSON pointer as people write paths: `spec.tasks[0].template`.

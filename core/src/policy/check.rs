@@ -37,7 +37,7 @@ impl<'s> Check<'s> {
         let choices = find_choices(schema);
         if !choices.is_empty() {
             if !choices.iter().any(|choice| value.as_str() == Some(choice)) {
-                self.report(path, value, &join(&choices));
+                self.report(path, value, &(join(&choices) + hint_about(value)));
             }
             return;
         }
@@ -94,7 +94,11 @@ impl<'s> Check<'s> {
             Value::Number(_) | Value::Bool(_)
                 if form_of(schema).is_some_and(|form| form.accepts(&value.to_string())) =>
             {
-                self.problems.push(format!("{path}: {value} is not a text; write \"{value}\""));
+                let remedy = "put it in quotation marks";
+                self.problems.push(format!("{path}: {value} is not a text; {remedy}"));
+            }
+            Value::Bool(_) if expects("string") => {
+                self.report(path, value, &format!("{}{}", takes(schema), hint_about(value)));
             }
             _ => self.report(path, value, &takes(schema)),
         }
@@ -175,6 +179,16 @@ fn join(choices: &[&str]) -> String {
     }
 }
 
+/// Explains a boolean where a text is taken, such as the level `off`.
+fn hint_about(value: &Value) -> &'static str {
+    match value {
+        Value::Bool(_) => {
+            " (YAML reads y, n, on and off as booleans: put texts in quotation marks)"
+        }
+        _ => "",
+    }
+}
+
 /// Describes what a field with this schema takes.
 fn takes(schema: &Value) -> Cow<'static, str> {
     if let Some(form) = form_of(schema) {
@@ -237,13 +251,15 @@ mod tests {
                 },
             },
         });
+        let hint = " (YAML reads y, n, on and off as booleans: put texts in quotation marks)";
         let most = "a whole number from 0 to 4294967295";
         let port = "a whole number from 1 to 65535";
         let unknown = "wherever: there is no key \"wherever\" here; \
                        there are enabled, mode, most, port, spaces, where";
         for (value, problem) in [
             (json!({"mode": "maybe"}), "mode: \"maybe\" is not on or off"),
-            (json!({"mode": true}), "mode: true is not on or off"),
+            (json!({"mode": true}), &format!("mode: true is not on or off{hint}")),
+            (json!({"most": true}), &format!("most: true is not {most}")),
             (json!({"enabled": "no"}), "enabled: \"no\" is not true or false, without quotes"),
             (json!({"most": -1}), &format!("most: -1 is not {most}")),
             (json!({"most": null}), &format!("most: has no value; leave it out, or give {most}")),
@@ -252,7 +268,7 @@ mod tests {
             (json!({"port": "ssh"}), &format!("port: \"ssh\" is not {port}")),
             (json!({"mots": 1}), "mots: there is no key \"mots\" here; did you mean most?"),
             (json!({"wherever": 1}), unknown),
-            (json!({"where": {"a": 1}}), "where.a: 1 is not a text; write \"1\""),
+            (json!({"where": {"a": 1}}), "where.a: 1 is not a text; put it in quotation marks"),
             (json!({"spaces": "a"}), "spaces: \"a\" is not a list, as [a, b]"),
             (json!({"spaces": ["a", "a"]}), "spaces[1]: \"a\" is there twice"),
             (json!([]), "the policy: a list is not a map of keys and values"),

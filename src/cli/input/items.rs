@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::{Location, Problems};
+use super::{Location, Problems, names};
+use stowplan_core::api;
+use stowplan_core::systems::VALIDATIONS;
+use stowplan_core::text::quoted;
 use stowplan_core::view::resource::Resource;
 
 /// The beginning of an expression in a Helm template, and the problem of such a file.
@@ -46,6 +49,47 @@ impl Item<'_> {
             members.insert("kind".to_owned(), self.kind.as_str().into());
         }
         value
+    }
+
+    /// Formats where the object is, and which it is.
+    pub(crate) fn locate(&self, location: &Location, name: Option<&str>) -> String {
+        let pointer = match self.pointer.as_str() {
+            "" => String::new(),
+            pointer => format!(", {}", pointer.trim_start_matches('/')),
+        };
+        let space = if name.is_some() { " " } else { "" };
+        format!("{location}{pointer}: {}{space}{}", self.kind, name.unwrap_or_default())
+    }
+
+    /// Finds what is wrong with the object, of whichever kind it is: a version or kind of stowplan's that there is
+    /// not, or another value where the metadata must be a text.
+    fn find_fault(&self) -> Option<String> {
+        let mut own = VALIDATIONS.iter().map(|of| &of.resource);
+        let is_its = |of: &Resource| of.kind == self.kind && of.api_version() == self.version;
+        if self.group() == api::GROUP && !own.any(is_its) {
+            let kinds: Vec<&str> = VALIDATIONS.iter().map(|of| of.resource.kind).collect();
+            let (version, kinds) = (quoted(&self.version), kinds.join(" and "));
+            let kind = quoted(&self.kind);
+            return Some(format!(
+                "there is no kind {kind} in apiVersion {version}: stowplan has {kinds} in {}",
+                api::VERSION
+            ));
+        }
+        let metadata = match self.value.get("metadata") {
+            None | Some(Value::Null) => return None,
+            Some(Value::Object(metadata)) => metadata,
+            Some(other) => {
+                return Some(format!("metadata is {}, and must be a map", describe(other)));
+            }
+        };
+        for key in ["name", "generateName", "namespace"] {
+            match metadata.get(key) {
+                None | Some(Value::Null | Value::String(_)) => {}
+                Some(other) => return Some(format!("metadata.{key} {}", must_be_text(other))),
+            }
+        }
+        let mut maps = ["labels", "annotations"].into_iter();
+        maps.find_map(|key| read_texts(metadata.get(key), &format!("metadata.{key}")).err())
     }
 
     /// Returns true if its name or namespace is a Helm expression.
@@ -100,6 +144,9 @@ impl<'d> Found<'d, '_> {
                 let item = Item { version, kind, pointer, value };
                 if item.is_unrendered() {
                     self.problems.push(format!("{}: {} {UNRENDERED}", self.location, item.kind));
+                } else if let Some(fault) = item.find_fault() {
+                    let name = names::name(value).map(|(name, _)| name);
+                    self.problems.push(format!("{}: {fault}", item.locate(self.location, name)));
                 } else {
                     self.items.push(item);
                 }
@@ -145,4 +192,44 @@ pub(crate) fn describe(value: &Value) -> String {
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "a map".to_owned(),
     }
+}
+
+/// Reads a map; null and absent are an empty one.
+pub(crate) fn read_map(value: Option<&Value>, path: &str) -> Result<Map<String, Value>, String> {
+    match value {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(members)) => Ok(members.clone()),
+        Some(other) => Err(format!("{path} is {}, and must be a map", describe(other))),
+    }
+}
+
+/// Reads a map of strings. The API server reads a null value in it as an empty string.
+pub(crate) fn read_texts(
+    value: Option<&Value>,
+    path: &str,
+) -> Result<Option<Map<String, Value>>, String> {
+    if matches!(value, None | Some(Value::Null)) {
+        return Ok(None);
+    }
+    let mut texts = read_map(value, path)?;
+    for (key, value) in &mut texts {
+        match value {
+            Value::String(_) => {}
+            Value::Null => *value = "".into(),
+            other => {
+                return Err(format!("{path}: {key} {}", must_be_text(other)));
+            }
+        }
+    }
+    Ok(Some(texts))
+}
+
+/// Says that a value of another type must be a text. What its author wrote is not known: YAML reads `1.10` as 1.1.
+fn must_be_text(value: &Value) -> String {
+    let remedy = match value {
+        Value::Bool(_) => ": put it in quotation marks (YAML reads y, n, on and off as booleans)",
+        Value::Number(_) => ": put it in quotation marks",
+        _ => "",
+    };
+    format!("is {}, and must be a text{remedy}", describe(value))
 }

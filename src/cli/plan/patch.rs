@@ -48,7 +48,7 @@ fn apply(object: &mut Value, operation: Option<&Value>) {
     }
 }
 
-/// Applies the patches to the documents.
+/// Applies the patches to the documents, and leaves out the objects whose patches are withheld.
 pub(super) fn apply_patches(
     documents: &[Document],
     planned: &[Planned<'_>],
@@ -64,5 +64,20 @@ pub(super) fn apply_patches(
                 format!("a bug in stowplan: the patch of {} does not apply", planned.name)
             })?;
     }
+    for planned in planned.iter().filter(|planned| planned.withheld.is_some()) {
+        if let Some(object) = values[planned.document].pointer_mut(&planned.item.pointer) {
+            *object = Value::Null;
+        }
+    }
+    values.retain(|value| !value.is_null());
+    values.iter_mut().for_each(drop_null_items);
     Ok(values)
+}
+
+/// Removes what is null from the items of a list, and of the lists in it.
+fn drop_null_items(value: &mut Value) {
+    if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
+        items.retain(|item| !item.is_null());
+        items.iter_mut().for_each(drop_null_items);
+    }
 }

@@ -49,9 +49,8 @@ impl Planner<'_> {
     /// Records a problem with the location of its object.
     pub(super) fn report_problem(&mut self, entry: &Entry<'_>, problem: &str) {
         let location = &self.documents[entry.document].location;
-        let name = entry.name.as_deref().unwrap_or_default();
-        let object = format!("{} {name}", entry.item.kind);
-        self.problems.push(format!("{location}: {}: {problem}", object.trim_end()));
+        let object = entry.item.locate(location, entry.name.as_deref());
+        self.problems.push(format!("{object}: {problem}"));
     }
 
     /// The namespace of an object, by the rules of kubectl. `check_namespace` reports one that
@@ -329,9 +328,13 @@ impl Planner<'_> {
         let mut object = self.object_of(entry);
         object["metadata"]["namespace"] = namespace.into();
         object["metadata"]["name"] = name.into();
-        if let Ok(Some(object)) = systems::object(object) {
-            self.creators.push((*object.resource(), object.name().clone()));
-            view.apply(object);
+        match systems::object(object) {
+            Ok(Some(object)) => {
+                self.creators.push((*object.resource(), object.name().clone()));
+                view.apply(object);
+            }
+            Ok(None) => {}
+            Err(problem) => self.report_problem(entry, &problem),
         }
     }
 }
@@ -378,9 +381,6 @@ fn summarize(number: usize, decision: &Decision) -> Decided {
 
 /// Formats a parse error without its position, which is that in the generated review.
 pub(super) fn format_error(resource: &Resource, error: &ParseError) -> String {
-    if !resource.group.is_empty() {
-        return error.to_string();
-    }
     let (ParseError::Json(text) | ParseError::Object { problem: text, .. }) = error else {
         return error.to_string();
     };

@@ -33,7 +33,7 @@ impl Planner<'_> {
         view: &mut View,
         mut stage: Option<Stage>,
     ) {
-        let mut written = Vec::new();
+        let (mut written, mut malformed) = (Vec::new(), Vec::new());
         for (index, entry) in entries.iter().enumerate() {
             self.check_namespace(entry);
             let Some(object) = self.complete(entry) else { continue };
@@ -45,7 +45,17 @@ impl Planner<'_> {
                 continue;
             }
             match systems::object(object.clone()) {
-                Err(problem) => self.report_problem(entry, &problem),
+                Err(problem) => {
+                    // Of stowplan's own kinds, the definition says which field is wrong.
+                    let definition = Definition::find(&entry.item);
+                    match definition.map(|definition| definition.check(&object, None)) {
+                        Some(findings) if !findings.is_empty() => {
+                            let refusal = Refusal { findings, warnings: Vec::new() };
+                            malformed.push((index, (object, Ok(Decision::Refuse(refusal)))));
+                        }
+                        _ => self.report_problem(entry, &problem),
+                    }
+                }
                 Ok(_) if entry.is_settled() => {
                     if let Some(stage) = &mut stage {
                         // The earlier objects are the older ones.
@@ -61,6 +71,9 @@ impl Planner<'_> {
                     }
                 }
             }
+        }
+        for (index, written) in malformed {
+            entries[index].written = Some(written);
         }
         if let Some(stage) = stage {
             self.decide_settled(entries, written, view, stage);

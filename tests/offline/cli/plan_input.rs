@@ -46,6 +46,18 @@ fn input_that_cannot_be_used_ends_with_2_and_says_why() {
     let template = |rest: &str| {
         format!("apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: w}}\n{rest}\n")
     };
+    let own = |version: &str, kind: &str, spec: &str| {
+        format!(
+            "apiVersion: stowplan.dev/{version}\nkind: {kind}\nmetadata: {{name: o}}\nspec: {spec}\n"
+        )
+    };
+    let worker_set = |spec: &str| {
+        let keys = "{mpi.stowplan.dev/cluster: c, mpi.stowplan.dev/role: worker}";
+        format!(
+            "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: w}}\n\
+             spec: {{{spec}, template: {{metadata: {{annotations: {keys}}}}}}}\n"
+        )
+    };
     let list = |items: &str| format!("apiVersion: v1\nkind: List\nitems: {items}\n");
     for text in [
         "",
@@ -63,6 +75,14 @@ fn input_that_cannot_be_used_ends_with_2_and_says_why() {
         &pod("{name: p, labels: {a: yes}}"),
         &pod("{name: p, annotations: {streams.ibm.com/host-colocation: [a]}}"),
         &pod("{name: p, annotations: text}"),
+        &pod("{name: p, namespace: 007}"),
+        &pod("{name: 5}"),
+        &pod("[a]"),
+        &own("v1", "StreamsJob", "{}"),
+        &own("v1alpha1", "Streamsjob", "{}"),
+        &list("[{apiVersion: v1, kind: Node, metadata: {name: n, labels: {a: 5}}}]"),
+        "apiVersion: tekton.dev/v1\nkind: PipelineRun\nmetadata: {name: r, annotations: {stowplan.dev/coschedule: off}}\n",
+        &worker_set("replicas: '2'"),
         &template("spec: {template: {metadata: {annotations: {streams.ibm.com/host-pool: 1}}}}"),
         &template("spec: {}"),
         &template("spec: text"),

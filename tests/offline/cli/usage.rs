@@ -1,5 +1,6 @@
 //! Help, version, wrong usage and completions.
 
+use std::fs::File;
 use std::process::{Command, Stdio};
 
 use super::command::{assert_snapshot, run};
@@ -67,4 +68,17 @@ fn a_reader_who_leaves_early_is_no_failure() {
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+/// A full disk or a reader of messages that has gone is no reason to lose the result.
+#[test]
+fn messages_that_cannot_be_written_change_no_exit_code() {
+    let full = File::options().write(true).open("/dev/full").expect("Linux has it");
+    let output = Command::new(env!("CARGO_BIN_EXE_stowplan"))
+        .args(["plan", "-f", "no-such-file.yaml"])
+        .stdin(Stdio::null())
+        .stderr(full)
+        .output()
+        .expect("the binary runs");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
