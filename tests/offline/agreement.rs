@@ -178,7 +178,7 @@ fn without_null(value: &Value) -> Value {
 }
 
 proptest! {
-    #![proptest_config(random_cases())]
+    #![proptest_config(random_cases(100))]
 
     #[test]
     fn on_pods_and_on_those_of_workloads(

@@ -228,7 +228,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(random_cases())]
+    #![proptest_config(random_cases(100))]
 
     /// No claim is in use on two nodes, and each pod runs once its predecessors have ended and there is room.
     #[test]

@@ -96,10 +96,10 @@ impl Kind {
     }
 }
 
-/// As many random cases as the environment variable `PROPTEST_CASES` says, which proptest reads, or 100.
-pub(crate) fn random_cases() -> ProptestConfig {
+/// As many random cases as the environment variable `PROPTEST_CASES` says, which proptest reads, or `usual`.
+pub(crate) fn random_cases(usual: u32) -> ProptestConfig {
     let config = ProptestConfig::default();
-    ProptestConfig { cases: if config.cases == 256 { 100 } else { config.cases }, ..config }
+    ProptestConfig { cases: if config.cases == 256 { usual } else { config.cases }, ..config }
 }
 
 /// The review of a pod's creation in `namespace`.
