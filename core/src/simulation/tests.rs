@@ -180,6 +180,15 @@ impl Scaled {
         Self { simulation, webhook }
     }
 
+    fn with_nodes(mut self, names: &[&str]) -> Self {
+        for name in names {
+            let mut node = self.simulation.get("Node", "g-0").clone();
+            node["metadata"] = json!({"name": name, "labels": {crate::kubernetes::HOSTNAME: name}});
+            self.simulation.store.create(node).unwrap();
+        }
+        self
+    }
+
     fn settle(&mut self) -> &mut Self {
         let end = self.simulation.store.now + SignedDuration::from_secs(600);
         self.simulation.run(ALL, end, |_, events| events.next()).unwrap();
@@ -285,13 +294,7 @@ fn a_job_with_two_pools_gets_nodes_for_them() {
 /// It runs outside of its pool, and the other one does not wait for its end.
 #[test]
 fn a_job_is_placed_beside_a_pod_that_the_webhook_did_not_see() {
-    let mut cluster = Scaled::new(3);
-    let node = cluster.simulation.get("Node", "g-0").clone();
-    for name in ["g-1", "g-2"] {
-        let mut node = node.clone();
-        node["metadata"] = json!({"name": name, "labels": {crate::kubernetes::HOSTNAME: name}});
-        cluster.simulation.store.create(node).unwrap();
-    }
+    let mut cluster = Scaled::new(3).with_nodes(&["g-1", "g-2"]);
     let mut unseen = pod("e0");
     json_patch::merge(&mut unseen["metadata"], &of_element("e0"));
     unseen["spec"]["nodeName"] = json!("g-0");
@@ -301,6 +304,37 @@ fn a_job_is_placed_beside_a_pod_that_the_webhook_did_not_see() {
     cluster.pod("e1", &of_element("e1")).settle();
     let job = &cluster.simulation.get("StreamsJob", "j")["status"]["conditions"];
     assert!(cluster.nodes_of(&["e1"]).iter().all(Value::is_string), "{job}");
+}
+
+/// The pods of a pool with listed hosts require these, and no label. No controller creates this one again.
+#[test]
+fn a_pod_that_waits_for_a_full_node_of_a_listed_pool_gets_another_one() {
+    let mut cluster = Scaled::new(3).with_nodes(&["g-1", "g-2"]);
+    let element = |name: &str, pool: &str, is_alone: bool| {
+        let operator = json!({"name": name, "host": {"pool": pool}, "hostIsolation": is_alone});
+        json!({"name": name, "operators": [operator]})
+    };
+    let spec = json!({
+        "pools": [
+            {"name": "Two", "hosts": ["g-0", "g-1"]}, {"name": "All", "hosts": ["g-0", "g-1", "g-2"]},
+        ],
+        "processingElements": [
+            element("e0", "Two", true), element("e1", "All", false), element("e2", "All", false),
+        ],
+    });
+    cluster.create("StreamsJob", "j", &spec).settle();
+    let placement = &cluster.simulation.get("StreamsJob", "j")["status"]["witness"];
+    let full = placement["nodes"][0]["name"].clone();
+    let mut other = pod("other");
+    other["spec"]["nodeName"] = full;
+    other["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
+    cluster.simulation.store.create(other).unwrap();
+    cluster.pod("e0", &of_element("e0")).settle();
+    let reasons = ["NodesReservedAnew", "StrandedByItsNode"];
+    for reason in reasons {
+        let events = &cluster.simulation.events;
+        assert!(events.iter().any(|(_, event)| event.reason == reason), "{reason}: {events:?}");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::systems::streams::job::placement::{
     Fixed, Judged, MissingNode, Plan, PodNodes, is_searched, judge, lacks_only_nodes, named_hosts,
 };
 use crate::systems::streams::job::sites::{Site, Sites, State};
-use crate::systems::streams::kinds::streams_job::closure::Location;
+use crate::systems::streams::kinds::streams_job::closure::{JobPool, Location};
 use crate::systems::streams::kinds::{PodDetails, StreamsJob};
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::resolve::find_node;
@@ -181,11 +181,15 @@ fn find_pods<'v>(
     pods
 }
 
-/// Returns true if the webhook gives the pods of an element the label of a pool as a requirement.
+/// Returns true if the webhook gives the pods of an element the label of a pool as a requirement. Those of a pool
+/// with listed hosts require these.
 fn needs_pool(job: &StreamsJob, element: usize) -> bool {
     let (Ok(spec), Some(unit)) = (&job.spec, job.closure.unit_of(element)) else { return false };
-    let mut claims = unit.claims_of(element, spec.enforcement);
-    claims.any(|claim| matches!(claim.location, Location::Pool { .. }))
+    let is_labelled = |pool: usize| job.closure.pools.get(pool).is_some_and(JobPool::is_labelled);
+    unit.claims_of(element, spec.enforcement).any(|claim| match claim.location {
+        Location::Pool { pool, .. } => is_labelled(pool),
+        Location::Host(_) => false,
+    })
 }
 
 /// The state of judging one job.
