@@ -76,7 +76,8 @@ pub(super) fn apply_patches(
 
 /// Removes what is null from the items of a list, and of the lists in it.
 fn drop_null_items(value: &mut Value) {
-    if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
+    let is_list = value["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+    if is_list && let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
         items.retain(|item| !item.is_null());
         items.iter_mut().for_each(drop_null_items);
     }
