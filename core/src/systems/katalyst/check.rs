@@ -45,9 +45,9 @@ pub(super) fn check_pod(context: &Context<'_>, name: &Name, pod: &Pod) -> PodRep
     let shown = Shown::new(view, policy, own);
     report.pending.decided.extend(shown.lines());
     let first = first_pod(policy, own);
-    let is_first = first.is_some() && shown.lacks_only_mates();
+    let starts = shown.feasible() > 0 || (first.is_some() && shown.is_open_to_the_first());
     report.pending.decided.extend(first);
-    if shown.feasible() == 0 && !is_first {
+    if !starts {
         let what = "no NUMA node is feasible for it";
         let remedy = match shown.lacks_only_mates() {
             true => "start a pod that its affinity asks for",

@@ -41,9 +41,9 @@ fn explain(view: &View, policy: &Policy, name: &Name) -> Option<Explained> {
     let shown = Shown::new(view, &policy.katalyst, pod);
     let mut text = String::new();
     let first = first_pod(&policy.katalyst, pod);
-    let is_first = first.is_some() && shown.lacks_only_mates();
-    let waits = shown.feasible() == 0 && policy.katalyst.mode == KatalystMode::Enforced;
-    let waits = (waits && !is_first).then(|| "no NUMA node is feasible".to_owned());
+    let starts = shown.feasible() > 0 || (first.is_some() && shown.is_open_to_the_first());
+    let waits = !starts && policy.katalyst.mode == KatalystMode::Enforced;
+    let waits = waits.then(|| "no NUMA node is feasible".to_owned());
     for line in shown.lines().into_iter().chain(first) {
         text.push_str(&format!("  {line}\n"));
     }
@@ -127,6 +127,12 @@ impl<'v> Shown<'v> {
         let no_mate = Obstacle::NoMate.to_string();
         let mut zones = self.nodes.iter().flat_map(|node| &node.zones);
         zones.all(|zone| zone.why.as_ref() == Some(&no_mate))
+    }
+
+    /// Returns true if the pod can start as the first of its group, without the pods that its affinity asks for.
+    pub(super) fn is_open_to_the_first(&self) -> bool {
+        let is_usable = |node: &ShownNode<'_>| node.unusable.is_none() && !node.zones.is_empty();
+        self.lacks_only_mates() && self.nodes.iter().any(is_usable)
     }
 
     /// The picture, line by line: nodes with a feasible NUMA node first.
