@@ -23,7 +23,7 @@ use serde_json::Value;
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 
 use super::yaml;
-pub(super) use items::{Document, Item, describe, read_map, read_texts};
+pub(super) use items::{Document, Item, describe, is_own, read_map, read_texts};
 use items::{TEMPLATE, UNRENDERED};
 pub(super) use names::Generator;
 pub(super) use problems::Problems;

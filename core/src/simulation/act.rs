@@ -110,7 +110,7 @@ impl Simulation {
             Write::None => return Ok(true),
         };
         let id = Id::of(object);
-        if let Some(document) = self.store.shared(&id) {
+        if let Some(document) = self.store.documents().get(&id) {
             self.readers[CONTROLLER].learn(document);
         }
         self.is_stale |= self.store.version() != before;

@@ -136,9 +136,9 @@ impl Store {
         self.objects.get(id).map(|object| &***object)
     }
 
-    /// The object as readers share it.
-    pub(super) fn shared(&self, id: &Id) -> Option<&Arc<Document>> {
-        self.objects.get(id)
+    /// All objects as readers share them.
+    pub(super) fn documents(&self) -> &BTreeMap<Id, Arc<Document>> {
+        &self.objects
     }
 
     /// All objects of a kind, by namespace and name.
@@ -390,12 +390,4 @@ fn has_finalizers(object: &Value) -> bool {
 fn is_custom(id: &Id) -> bool {
     let mut kinds = TABLES.iter().map(|table| table.kind());
     kinds.any(|kind| kind.resource.kind == &*id.kind && kind.definition != Definition::BuiltIn)
-}
-
-#[cfg(test)]
-impl Store {
-    /// All objects as readers share them.
-    pub(crate) fn documents(&self) -> &BTreeMap<Id, Arc<Document>> {
-        &self.objects
-    }
 }

@@ -252,9 +252,7 @@ fn a_job_that_waits_for_nodes_gets_as_many_as_it_lacks() {
     );
     cluster.create("StreamsJob", "j", &json!({"processingElements": elements})).settle();
     for name in names {
-        let labels =
-            json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": name});
-        cluster.pod(name, &json!({"labels": labels}));
+        cluster.pod(name, &of_element(name));
     }
     // The autoscaler may make no more. It removes none of these, although no pod of the job is there yet.
     cluster.settle();

@@ -13,6 +13,9 @@ pub(super) const TEMPLATE: &str = "{{";
 pub(super) const UNRENDERED: &str =
     "is a Helm template that was not rendered: `helm template NAME CHART | stowplan plan -f -`";
 
+/// The fields of the metadata that name an object and its place.
+const NAMES: [&str; 3] = ["name", "generateName", "namespace"];
+
 /// A document that is not empty.
 #[derive(Debug)]
 pub(crate) struct Document {
@@ -53,20 +56,15 @@ impl Item<'_> {
 
     /// Formats where the object is, and which it is.
     pub(crate) fn locate(&self, location: &Location, name: Option<&str>) -> String {
-        let pointer = match self.pointer.as_str() {
-            "" => String::new(),
-            pointer => format!(", {}", pointer.trim_start_matches('/')),
-        };
         let space = if name.is_some() { " " } else { "" };
-        format!("{location}{pointer}: {}{space}{}", self.kind, name.unwrap_or_default())
+        let object = format!("{}{space}{}", self.kind, name.unwrap_or_default());
+        format!("{}: {object}", locate(location, &self.pointer))
     }
 
     /// Finds what is wrong with the object, of whichever kind it is: a version or kind of stowplan's that there is
     /// not, or another value where the metadata must be a text.
     fn find_fault(&self) -> Option<String> {
-        let mut own = VALIDATIONS.iter().map(|of| &of.resource);
-        let is_its = |of: &Resource| of.kind == self.kind && of.api_version() == self.version;
-        if self.group() == api::GROUP && !own.any(is_its) {
+        if self.group() == api::GROUP && !is_own(&self.version, &self.kind) {
             let kinds: Vec<&str> = VALIDATIONS.iter().map(|of| of.resource.kind).collect();
             let (version, kinds) = (quoted(&self.version), kinds.join(" and "));
             let kind = quoted(&self.kind);
@@ -82,19 +80,19 @@ impl Item<'_> {
                 return Some(format!("metadata is {}, and must be a map", describe(other)));
             }
         };
-        for key in ["name", "generateName", "namespace"] {
+        for key in NAMES {
             match metadata.get(key) {
                 None | Some(Value::Null | Value::String(_)) => {}
                 Some(other) => return Some(format!("metadata.{key} {}", must_be_text(other))),
             }
         }
         let mut maps = ["labels", "annotations"].into_iter();
-        maps.find_map(|key| read_texts(metadata.get(key), &format!("metadata.{key}")).err())
+        maps.find_map(|key| check_texts(metadata.get(key), &format!("metadata.{key}")).err())
     }
 
     /// Returns true if its name or namespace is a Helm expression.
     fn is_unrendered(&self) -> bool {
-        let texts = ["name", "generateName", "namespace"]
+        let texts = NAMES
             .map(|key| self.value.pointer(&format!("/metadata/{key}")).and_then(Value::as_str));
         texts.into_iter().flatten().any(|text| text.contains(TEMPLATE))
     }
@@ -175,11 +173,22 @@ impl<'d> Found<'d, '_> {
     }
 
     fn report(&mut self, pointer: &str, what: &str) {
-        self.problems.push(match pointer {
-            "" => format!("{}: {what}", self.location),
-            _ => format!("{}, {}: {what}", self.location, pointer.trim_start_matches('/')),
-        });
+        self.problems.push(format!("{}: {what}", locate(self.location, pointer)));
     }
+}
+
+/// Formats the place of an object: its document, and its pointer there unless it is the document.
+fn locate(location: &Location, pointer: &str) -> String {
+    match pointer.trim_start_matches('/') {
+        "" => location.to_string(),
+        pointer => format!("{location}, {pointer}"),
+    }
+}
+
+/// Returns true if stowplan defines this kind in this version.
+pub(crate) fn is_own(version: &str, kind: &str) -> bool {
+    let mut own = VALIDATIONS.iter().map(|of| &of.resource);
+    own.any(|resource| resource.kind == kind && resource.api_version() == version)
 }
 
 /// Describes a value for people, for example `the number 5`.
@@ -208,20 +217,24 @@ pub(crate) fn read_texts(
     value: Option<&Value>,
     path: &str,
 ) -> Result<Option<Map<String, Value>>, String> {
+    check_texts(value, path)?;
     if matches!(value, None | Some(Value::Null)) {
         return Ok(None);
     }
     let mut texts = read_map(value, path)?;
-    for (key, value) in &mut texts {
-        match value {
-            Value::String(_) => {}
-            Value::Null => *value = "".into(),
-            other => {
-                return Err(format!("{path}: {key} {}", must_be_text(other)));
-            }
-        }
-    }
+    let nulls = texts.values_mut().filter(|value| value.is_null());
+    nulls.for_each(|value| *value = "".into());
     Ok(Some(texts))
+}
+
+/// Returns an error if a value is no map of strings, as for [`read_texts`].
+fn check_texts(value: Option<&Value>, path: &str) -> Result<(), String> {
+    let Some(Value::Object(texts)) = value else { return read_map(value, path).map(drop) };
+    let is_other = |(_, value): &(&String, &Value)| !value.is_string() && !value.is_null();
+    match texts.iter().find(is_other) {
+        Some((key, other)) => Err(format!("{path}: {key} {}", must_be_text(other))),
+        None => Ok(()),
+    }
 }
 
 /// Says that a value of another type must be a text. What its author wrote is not known: YAML reads `1.10` as 1.1.

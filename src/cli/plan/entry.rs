@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::settle;
-use crate::cli::input::{Document, Generator, Item, Problems};
+use crate::cli::input::{Document, Generator, Item, Problems, is_own};
 use crate::cli::template;
 use stowplan_core::admission::Decision;
 use stowplan_core::systems::preview::PreviewedKind;
@@ -27,7 +26,7 @@ pub(super) struct Entry<'d> {
 impl<'d> Entry<'d> {
     /// Returns true if the controller writes the status of such an object before pods can use it.
     pub(super) fn is_settled(&self) -> bool {
-        settle::is_settled(&self.item.version, &self.item.kind)
+        is_own(&self.item.version, &self.item.kind)
     }
 
     /// Returns true if a system explains the decision on its pods by the state of the cluster.

@@ -8,10 +8,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::definition;
+use crate::cli::input::is_own;
 use stowplan_core::simulation::{CONTROLLER, CONTROLLER_ALONE, Event, Id, Outcome, Simulation};
+use stowplan_core::systems::plan_own_kinds;
 use stowplan_core::systems::policy::Policy;
 use stowplan_core::systems::preview::ASSUMED_UID;
-use stowplan_core::systems::{VALIDATIONS, plan_own_kinds};
 use stowplan_core::view::resource::{NODE, POD};
 
 /// The most plans that are carried out. A pool needs one for each kind of write.
@@ -20,12 +21,6 @@ const MOST_PLANS: usize = 64;
 /// The most time that passes. Enough for the waits between the writes about one pool, and
 /// too short for the replacement of a node that is NotReady.
 const HORIZON: SignedDuration = SignedDuration::from_secs(10);
-
-/// Returns true if the controller writes the status of objects of this kind before pods can use them.
-pub(super) fn is_settled(version: &str, kind: &str) -> bool {
-    let mut own = VALIDATIONS.iter().map(|of| &of.resource);
-    own.any(|resource| resource.kind == kind && resource.api_version() == version)
-}
 
 /// An object of the input as the API server would send it to the webhook.
 #[derive(Clone, Debug)]
@@ -60,7 +55,7 @@ pub(in crate::cli) fn assume(
 ) -> Vec<(bool, Value)> {
     let is_new = |document: &Value| {
         let text = |key: &str| document[key].as_str().unwrap_or_default();
-        document["status"].is_null() && is_settled(text("apiVersion"), text("kind"))
+        document["status"].is_null() && is_own(text("apiVersion"), text("kind"))
     };
     let (new, others): (Vec<Value>, Vec<Value>) = documents.into_iter().partition(is_new);
     if new.is_empty() {
