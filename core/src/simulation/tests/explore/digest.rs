@@ -24,6 +24,9 @@ impl World {
             text.push('\n');
         };
         let controller = &simulation.readers[CONTROLLER];
+        let is_stale = self.is_stale();
+        // The next plan sees everything, whatever the controller knows now.
+        let sees_all = self.sees_all();
         for (id, object) in simulation.store.documents() {
             let owners = object["metadata"]["ownerReferences"].as_array();
             let is_gone =
@@ -32,15 +35,15 @@ impl World {
             let known = controller.known().get(id);
             let is_known = known.is_some_and(|known| Arc::ptr_eq(known, object));
             add(object);
-            add(&json!([is_orphan, is_known]));
+            add(&json!([is_orphan, sees_all || is_known]));
         }
-        for (id, object) in controller.known() {
+        for (id, object) in controller.known().iter().filter(|_| !sees_all) {
             let present = simulation.store.documents().get(id);
             if !present.is_some_and(|present| Arc::ptr_eq(present, object)) {
                 add(object);
             }
         }
-        for change in controller.missed(&simulation.store) {
+        for change in controller.missed(&simulation.store).filter(|_| !sees_all) {
             add(&json!([
                 &*change.id.kind,
                 &*change.id.name,
@@ -83,9 +86,10 @@ impl World {
         let mut attempts: Vec<_> = simulation.attempts.iter().map(|of| json!(of)).collect();
         attempts.retain(|of| !simulation.store.is_gone(of[0].as_str().unwrap_or_default()));
         attempts.sort_by_key(Value::to_string);
-        let until =
-            simulation.recheck_at.map(|at| at.duration_since(simulation.store.now).as_secs());
-        add(&json!([attempts, until, simulation.is_stale, format!("{:?}", self.due)]));
+        // The next plan says again when another one is due.
+        let recheck_at = simulation.recheck_at.filter(|_| !is_stale);
+        let until = recheck_at.map(|at| at.duration_since(simulation.store.now).as_secs());
+        add(&json!([attempts, until, is_stale, format!("{:?}", self.due)]));
         Sha256::digest(text).into()
     }
 }

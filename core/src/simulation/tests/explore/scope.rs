@@ -56,6 +56,11 @@ fn annotations_of(role: &str) -> Value {
     json!({"mpi.stowplan.dev/cluster": CLUSTER, "mpi.stowplan.dev/role": role})
 }
 
+/// Returns the name of the PipelineRun of a pod.
+pub(super) fn run(number: usize) -> String {
+    format!("r{number}")
+}
+
 /// Returns a node with room for three pods.
 pub(super) fn empty_node(name: &str) -> Value {
     node(name, &json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}))
@@ -118,22 +123,22 @@ impl Scope {
                     json_patch::merge(&mut object, &with);
                     object
                 };
-                let run = |(number, claim): (usize, &&str)| {
+                let run_of = |(number, claim): (usize, &&str)| {
                     let workspaces =
                         json!([{"name": "w", "persistentVolumeClaim": {"claimName": claim}}]);
                     let task = json!({"name": "task", "taskRef": {"name": "t"}, "workspaces": [{"name": "w"}]});
-                    let run = json!({"spec": {"workspaces": workspaces, "pipelineSpec": {"tasks": [task]}}});
-                    let name = format!("r{number}");
+                    let spec = json!({"spec": {"workspaces": workspaces, "pipelineSpec": {"tasks": [task]}}});
+                    let name = run(number);
                     let owners = owned_by("tekton.dev/v1", "PipelineRun", &name);
                     let labels = json!({"tekton.dev/pipelineTask": "task"});
                     let task_run =
                         json!({"metadata": {"ownerReferences": owners, "labels": labels}});
                     [
-                        of_tekton("PipelineRun", &name, run),
+                        of_tekton("PipelineRun", &name, spec),
                         of_tekton("TaskRun", &format!("t{number}"), task_run),
                     ]
                 };
-                claims.into_iter().chain(CLAIMS.iter().enumerate().flat_map(run)).collect()
+                claims.into_iter().chain(CLAIMS.iter().enumerate().flat_map(run_of)).collect()
             }
             Self::Claims => {
                 let labels = json!({keys::ONE_NODE_CLAIMS: "true"});

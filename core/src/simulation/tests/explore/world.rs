@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::scope::{CLUSTER, MEMBERS, Nodes, Scope, empty_node};
+use super::scope::{CLUSTER, MEMBERS, Nodes, Scope, empty_node, run};
 use crate::admission::Decision;
 use crate::simulation::reader::Reader;
 use crate::simulation::testing::NAMESPACE;
 use crate::simulation::{CONTROLLER, Event, Id, NodeGroup, Part, Simulation};
+use crate::systems::coschedule::keys;
 use crate::systems::plan::{Action, Write};
 use crate::systems::streams::policy::Unmet;
 use crate::view;
@@ -100,22 +101,30 @@ pub(super) struct World {
     /// The objects that the controller knows and that are not in the list that a watch of it reads.
     pub(super) unlisted: Vec<Id>,
     scope: Scope,
+    /// True once somebody has deleted a placeholder's pod or StatefulSet.
+    has_dropped: bool,
     /// A webhook that has seen the beginning.
     beginning: Arc<Reader>,
 }
 
 impl World {
-    /// Makes the cluster of a scope. With `is_scaled`, an autoscaler makes its nodes, and one more at most.
+    /// Makes the cluster of a scope. With `is_scaled`, an autoscaler makes its nodes. It may make three, and one more
+    /// than the pods need.
     pub(super) fn new(scope: Scope, is_scaled: bool, faults: &[Fault]) -> Self {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let mut simulation = Simulation::new(scope.policy(), now);
-        simulation.store.set_uids(|_, number| format!("<{number}>"));
+        // The hash of a pool is that of its UID.
+        simulation.store.set_uids(|id, number| match &*id.kind {
+            "HostPool" => format!("<{}>", id.name),
+            _ => format!("<{number}>"),
+        });
         let mut nodes = Vec::new();
         if is_scaled {
             // Otherwise a pod of a pool without nodes is refused, and nothing asks for a node.
             simulation.policy.streams.unmet = Unmet::Wait;
             let (name, node) = ("n".to_owned(), empty_node("n"));
-            simulation.node_groups = vec![NodeGroup { name, node, most: scope.nodes() + 1 }];
+            simulation.node_groups =
+                vec![NodeGroup { name, node, most: 3.max(scope.needed_nodes() + 1) }];
         } else {
             nodes.extend((0..scope.nodes()).map(|number| empty_node(&format!("n-{number}"))));
         }
@@ -129,12 +138,27 @@ impl World {
         }
         simulation.catch_up(CONTROLLER);
         let beginning = Arc::new(Reader::of(&simulation.store, view::Scope::Admission));
-        Self { simulation, due: faults.to_vec(), unlisted: Vec::new(), scope, beginning }
+        Self {
+            simulation,
+            due: faults.to_vec(),
+            unlisted: Vec::new(),
+            scope,
+            has_dropped: false,
+            beginning,
+        }
     }
 
     /// The StatefulSets of placeholders.
     fn sets(&self) -> Vec<Id> {
         self.simulation.all("StatefulSet").map(Id::of).collect()
+    }
+
+    /// Returns true if the placeholder of the run of this number is on this node.
+    fn is_held(&self, number: usize, node: &str) -> bool {
+        let is_own = |set: &Value| set["metadata"]["labels"][keys::SERVED_RUN] == run(number);
+        let set = self.simulation.all("StatefulSet").find(|set| is_own(set));
+        let name = set.and_then(|set| set["metadata"]["name"].as_str());
+        name.is_some_and(|name| self.node_of(&format!("{name}-0")) == Some(node))
     }
 
     /// The pods of placeholders.
@@ -162,6 +186,18 @@ impl World {
     /// Returns true while a watch of the controller reads a list. No watch shows a change meanwhile.
     fn is_listing(&self) -> bool {
         !self.unlisted.is_empty()
+    }
+
+    /// Returns true if the controller's next plan sees all changes before it, whichever the controller has seen.
+    pub(super) fn sees_all(&self) -> bool {
+        let is_partial = |fault| matches!(fault, &Fault::Late | &Fault::Relist);
+        !self.is_listing() && !self.due.iter().any(is_partial)
+    }
+
+    /// Returns true if the controller's next plan may differ from the latest one.
+    pub(super) fn is_stale(&self) -> bool {
+        let is_late = self.is_listing() || self.due.contains(&Fault::Late);
+        self.simulation.is_stale || !is_late && !self.unseen().is_empty()
     }
 
     /// The kinds with changes that the controller has not seen.
@@ -215,15 +251,13 @@ impl World {
             let has_service = self.simulation.has("Service", CLUSTER);
             steps.extend((has_service && is_late).then_some(Step::Publish));
         }
-        let mut deliveries = self.simulation.possible(&[Part::Watches]).peekable();
-        let is_stale = self.simulation.is_stale;
         if self.is_listing() {
             steps.push(Step::Listed);
-            steps.extend(is_stale.then_some(Step::Cluster(Event::Plan)));
+            steps.extend(self.is_stale().then_some(Step::Cluster(Event::Plan)));
         } else if self.due.contains(&Fault::Late) {
-            steps.extend(deliveries.map(Step::Cluster));
-            steps.extend(is_stale.then_some(Step::Cluster(Event::Plan)));
-        } else if is_stale || deliveries.peek().is_some() {
+            steps.extend(self.simulation.possible(&[Part::Watches]).map(Step::Cluster));
+            steps.extend(self.is_stale().then_some(Step::Cluster(Event::Plan)));
+        } else if self.is_stale() {
             steps.push(Step::Plan);
         }
         if steps.is_empty() {
@@ -342,6 +376,7 @@ impl World {
     fn fail(&mut self, fault: Fault, which: usize) {
         let at = self.due.iter().position(|of| *of == fault).expect("a fault that is due");
         self.due.remove(at);
+        self.has_dropped |= matches!(fault, Fault::DropPlaceholder | Fault::DropSet);
         match fault {
             Fault::Late => self.simulation.catch_up(CONTROLLER),
             Fault::Crash => {
@@ -440,11 +475,16 @@ impl World {
 
     /// Fails if pods that must share a node, or must not, are on the wrong nodes. A group may run on two nodes
     /// while pods of it end on one that takes no pods any more. A pod that the webhook did not see may be anywhere.
+    /// A run from whose node somebody has removed the placeholder keeps no other one from it.
     pub(super) fn check(&self) {
-        let seen = MEMBERS.into_iter().filter(|name| !self.is_unseen(name));
-        let may_end = |node: &&str| self.scope == Scope::Pair && !self.is_open(node);
-        let bound: Vec<&str> =
-            seen.filter_map(|name| self.node_of(name)).filter(|node| !may_end(node)).collect();
+        let may_end = |node: &str| self.scope == Scope::Pair && !self.is_open(node);
+        let may_meet = |number: usize, node: &str| {
+            self.scope == Scope::Apart && self.has_dropped && !self.is_held(number, node)
+        };
+        let seen = MEMBERS.into_iter().enumerate().filter(|(_, name)| !self.is_unseen(name));
+        let bound = seen.filter_map(|(number, name)| Some((number, self.node_of(name)?)));
+        let bound = bound.filter(|(number, node)| !may_end(node) && !may_meet(*number, node));
+        let bound: Vec<&str> = bound.map(|(_, node)| node).collect();
         let different: HashSet<&str> = bound.iter().copied().collect();
         match self.scope.relation() {
             Nodes::Same => assert!(different.len() < 2, "on two nodes: {bound:?}"),

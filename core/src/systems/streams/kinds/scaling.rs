@@ -5,6 +5,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::PendingPod;
 use crate::kubernetes::{controller, is_finished, label, node_name};
 use crate::view::index::Sets;
 use crate::view::pod::PODS;
@@ -32,13 +33,13 @@ pub(crate) struct ScalingSet {
 }
 
 /// A scaling pod.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ScalingPod {
     pub identity: Identity,
     /// The name of its StatefulSet.
     pub set: Box<str>,
-    /// The node that it is bound to.
-    pub node: Option<Box<str>>,
+    /// The node that it is bound to, or what it requires of one.
+    pub node: Result<Box<str>, Box<PendingPod>>,
 }
 
 /// Returns the label [`SCALING`] of an object.
@@ -90,7 +91,7 @@ impl TableRow for ScalingPod {
         (is_own && !is_gone).then(|| Self {
             identity: Identity::from(&pod.metadata),
             set: set.into(),
-            node: node_name(pod).map(Into::into),
+            node: node_name(pod).map(Into::into).ok_or_else(|| Box::new(PendingPod::read(pod))),
         })
     }
 

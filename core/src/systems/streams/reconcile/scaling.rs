@@ -7,10 +7,11 @@
 //!
 //! A scaling pod may be bound to a node that exists already. It stays there, so that an autoscaler does not
 //! remove that node, and so that the next one goes elsewhere: as many are created as are bound, beside one for
-//! each missing node. All are deleted once the object is Ready, when its nodes are reserved.
+//! each missing node. Where a node has come, the scheduler may be later than the controller: a pod that will be
+//! bound counts as one that is. All are deleted once the object is Ready, when its nodes are reserved.
 
 use std::cell::LazyCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -22,15 +23,18 @@ use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::names::short_digest;
 use crate::placement::affinity::bound_to;
 use crate::systems::View;
+use crate::systems::fit::{self, Candidate, Question};
 use crate::systems::pause::{self, KEEPS_NODE};
 use crate::systems::plan::operation::{replace, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
+use crate::systems::streams::job::placement::MissingNode;
 use crate::systems::streams::keys::{
     EXCLUSIVE_TAINTS, JOB, POOL_LABEL_PREFIX, SCALES_FOR, SCALING,
 };
 use crate::systems::streams::kinds::{
-    APP, APP_VALUE, Form, NAME_PREFIX, PendingPod, ScalingSet, TAG_KEY, TAG_PREFIX, Tags,
+    APP, APP_VALUE, Form, NAME_PREFIX, PendingPod, ScalingSet, StreamsJob, TAG_KEY, TAG_PREFIX,
+    Tags,
 };
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::reasons::PoolReason;
@@ -104,18 +108,21 @@ fn ask<'v>(
     policy: &Policy,
 ) -> Plan {
     let mut plan = Plan::default();
-    let mut wanted: BTreeMap<Name, (Value, usize)> = BTreeMap::new();
+    let mut wanted: BTreeMap<Name, (Option<Value>, usize)> = BTreeMap::new();
     for node in missing {
         let pod = node.pod(of, policy);
         let name = format!("{NAME_PREFIX}{}", short_digest(&format!("{}/{pod}", of.identity.uid)));
-        wanted.entry(Name::new(&of.name.namespace, &name)).or_insert((pod, 0)).1 += 1;
+        let name = Name::new(&of.name.namespace, &name);
+        wanted.entry(name).or_insert_with(|| (Some(pod), 0)).1 += 1;
     }
+    // Those of nodes that are no longer missing keep these until all have come.
+    let own = sets.iter().filter(|(_, set)| set.owner == of.identity.uid);
+    own.for_each(|(name, _)| _ = wanted.entry((*name).clone()).or_default());
     for (name, (_, count)) in &mut wanted {
-        let is_bound = |node: &str| view.is_node_ready(node);
-        let pods = view.scaling_pods.index().get(name);
-        let pods = pods.filter_map(|pod| view.scaling_pods.get(pod));
-        *count += pods.filter(|pod| pod.node.as_deref().is_some_and(is_bound)).count();
+        let replicas = sets.get(name).and_then(|set| usize::try_from(set.replicas).ok());
+        *count = count_pods(name, *count, replicas.unwrap_or_default(), view);
     }
+    wanted.retain(|_, (_, count)| *count > 0);
     let all: usize = wanted.values().map(|(_, count)| count).sum();
     let most = usize::try_from(policy.streams.max_scaling_pods).unwrap_or(usize::MAX);
     if all > most {
@@ -141,13 +148,37 @@ fn ask<'v>(
                 plan.actions.push(Action::new(target, Write::Patch(operations), Vec::new()));
             }
             None => {
-                let document = of.set(&name, &pod, replicas);
+                let document = pod.map(|pod| of.set(&name, &pod, replicas));
                 let target = Target::new(STATEFUL_SET, &name, "");
-                plan.actions.push(Action::new(target, Write::Create(document), Vec::new()));
+                let create = |document| Action::new(target, Write::Create(document), Vec::new());
+                plan.actions.extend(document.map(create));
             }
         }
     }
     plan
+}
+
+/// Returns how many pods a StatefulSet of so many scaling pods should have, where so many of its nodes are missing.
+fn count_pods(set: &Name, missing: usize, replicas: usize, view: &View) -> usize {
+    let pods = || view.scaling_pods.index().get(set).filter_map(|pod| view.scaling_pods.get(pod));
+    let bound = pods().filter(|pod| pod.node.as_deref().is_ok_and(|of| view.is_node_ready(of)));
+    let needed = missing + bound.count();
+    let mut pending = pods().filter_map(|pod| pod.node.as_ref().err()).peekable();
+    let Some(needs) = pending.peek().map(|pod| pod.needs()).filter(|_| needed < replicas) else {
+        return needed;
+    };
+    // No two scaling pods are on one node, nor one beside pods of its job.
+    let of_streams = view.pods().filter(|(_, pod)| pod.streams || pod.job.is_some());
+    let taken = of_streams.filter_map(|(_, pod)| pod.node.as_deref());
+    let scaling = view.scaling_pods.iter().filter_map(|(_, pod)| pod.node.as_deref().ok());
+    let taken: HashSet<&str> = taken.chain(scaling).collect();
+    let takes = |name: &&str| {
+        let candidate = Candidate::find(name, view).filter(|_| !taken.contains(name));
+        let question = candidate.map(|candidate| Question::new(candidate, &needs));
+        question.is_some_and(|question| fit::first_obstacle(&question, fit::ALL).is_none())
+    };
+    let takers = view.nodes().map(|(name, _)| name).filter(takes).count();
+    replicas.min(needed + takers.min(pending.count()))
 }
 
 /// The jobs that wait for nodes.
@@ -164,34 +195,31 @@ fn waiting_jobs<'v>(
         if placement.missing.is_empty() && (is_ready || placement.plan.is_none()) {
             continue;
         }
-        let missing = placement.missing.iter().filter_map(|node| {
-            let of_element = |element: &usize| {
-                let spec = job.spec.as_ref().ok()?;
-                let element = &*spec.processing_elements.get(*element)?.name;
-                pods.get(&(&*name.namespace, &*name.name, element)).copied()
-            };
-            // What the pods request that do not exist yet is not known.
-            let pods: Vec<_> = node.elements.iter().map(of_element).collect::<Option<_>>()?;
-            let job_name = Some((*name.name).into());
-            let mut new = NewNode { job: job_name, is_alone: node.is_alone, ..NewNode::default() };
-            pods.iter().for_each(|pod| new.add(pod));
-            let pools =
-                node.pools.iter().filter_map(|pool| job.closure.pools[*pool].form.as_ref().ok());
-            pools.for_each(|form| new.require_pool(form.tags(), policy));
-            Some(new)
-        });
-        let missing = (!placement.missing.is_empty()).then(|| missing.collect());
+        let missing = if placement.missing.is_empty() {
+            None
+        } else {
+            // Nobody needs the nodes of a job without pods.
+            let Some(pods) = pods.get(&(&*name.namespace, &*name.name)) else { continue };
+            let nodes = placement.missing.iter();
+            Some(nodes.filter_map(|node| NewNode::of_job(name, job, node, pods, policy)).collect())
+        };
         waiting.push(Waiting { resource: STREAMS_JOB, name, identity: &job.identity, missing });
     }
     waiting
 }
 
-/// The pods of elements that have no node, by namespace, job and element.
-fn pods_of_elements(view: &View) -> HashMap<(&str, &str, &str), &PendingPod> {
-    let keyed = pending_pods(view).filter_map(|(name, pod, pending)| {
-        Some(((&*name.namespace, pod.job.as_deref()?, pod.element.as_deref()?), pending))
-    });
-    keyed.collect()
+/// The pods of a job that have no node, by element.
+type Elements<'v> = HashMap<&'v str, &'v PendingPod>;
+
+/// The pods of elements that have no node, by namespace and job.
+fn pods_of_elements(view: &View) -> HashMap<(&str, &str), Elements<'_>> {
+    let mut pods: HashMap<_, Elements<'_>> = HashMap::new();
+    for (name, pod, pending) in pending_pods(view) {
+        if let (Some(job), Some(element)) = (pod.job.as_deref(), pod.element.as_deref()) {
+            pods.entry((&*name.namespace, job)).or_default().insert(element, pending);
+        }
+    }
+    pods
 }
 
 /// The pods that ask for pools and have no node, by namespace and the pool's hash.
@@ -242,6 +270,27 @@ fn waiting_pools<'v>(view: &View, policy: &Policy, pools: &[PoolLack<'v>]) -> Ve
 }
 
 impl NewNode {
+    /// Returns the requirements of the pods of a job that need this node. `None`: one of them does not exist yet,
+    /// and what it requests is not known.
+    fn of_job(
+        name: &Name,
+        job: &StreamsJob,
+        node: &MissingNode,
+        pods: &Elements<'_>,
+        policy: &Policy,
+    ) -> Option<Self> {
+        let job_name = Some((*name.name).into());
+        let mut new = Self { job: job_name, is_alone: node.is_alone, ..Self::default() };
+        let elements = &job.spec.as_ref().ok()?.processing_elements;
+        for element in &node.elements {
+            new.add(pods.get(&*elements.get(*element)?.name)?);
+        }
+        let pools = node.pools.iter();
+        let forms = pools.filter_map(|pool| job.closure.pools[*pool].form.as_ref().ok());
+        forms.for_each(|form| new.require_pool(form.tags(), policy));
+        Some(new)
+    }
+
     /// Adds what a pod requires.
     fn add(&mut self, pod: &PendingPod) {
         let needs = pod.needs();

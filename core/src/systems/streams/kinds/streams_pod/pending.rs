@@ -69,7 +69,7 @@ fn has_entry(pod: &core::Pod, beginnings: &[&str]) -> bool {
 }
 
 impl PendingPod {
-    pub(super) fn read(pod: &core::Pod) -> Self {
+    pub(crate) fn read(pod: &core::Pod) -> Self {
         let spec = pod.spec.as_ref();
         let tolerations = spec.and_then(|spec| spec.tolerations.as_deref());
         let terms = kubernetes::required_node_terms(affinity(pod));

@@ -31,7 +31,8 @@ impl World {
 
     /// A node joins.
     fn join(&mut self, name: &str) {
-        let more = json!({"metadata": {"uid": name, "labels": {TAG_KEY: "fast"}}});
+        let room = json!({"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}});
+        let more = json!({"metadata": {"uid": name, "labels": {TAG_KEY: "fast"}}, "status": room});
         self.put(node(name, &more));
     }
 
@@ -146,14 +147,21 @@ impl World {
     /// The pod of the only StatefulSet with this number is bound to a node.
     fn bind(&mut self, number: u32, node: &str) {
         let set = self.view.scaling_sets().next().unwrap().0.name.to_string();
-        self.put(json!({
+        self.scaling_pod(&set, number, &json!({"nodeName": node}));
+    }
+
+    /// The pod of a StatefulSet with this number exists.
+    fn scaling_pod(&mut self, set: &str, number: u32, spec: &Value) {
+        let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "name": format!("{set}-{number}"), "namespace": "ns", "labels": {SCALING: set},
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": set, "uid": set, "controller": true}],
             },
-            "spec": {"nodeName": node, "containers": []},
-        }));
+            "spec": {"containers": []},
+        });
+        json_patch::merge(&mut pod["spec"], spec);
+        self.put(pod);
     }
 }
 
@@ -192,6 +200,62 @@ fn a_job_asks_for_the_nodes_that_are_missing() {
     ], "witness": JobPlacement::new(Vec::new(), "2026-01-01T00:00:00Z".parse().unwrap())});
     world.apart(&["a", "b", "c", "d"], &ready);
     done(&mut world, &["-"]);
+}
+
+#[test]
+fn a_pod_that_will_be_bound_is_kept() {
+    let mut world = World::new(0, WAIT);
+    let elements = ["a", "b", "c"];
+    world.apart(&elements, &json!(null));
+    elements.iter().for_each(|element| world.element("j", element, &json!({})));
+    done(&mut world, &["+3"]);
+    let set = world.view.scaling_sets().next().unwrap().0.name.to_string();
+    let tagged = json!({"nodeSelector": {TAG_KEY: "fast"}});
+    (0..3).for_each(|number| world.scaling_pod(&set, number, &tagged));
+    // A node has come, and the scheduler has bound no pod yet.
+    world.join("new-0");
+    done(&mut world, &[]);
+    // The StatefulSet controller deletes the last pod first, whether it is bound or not.
+    world.bind(2, "new-0");
+    done(&mut world, &[]);
+    // None of its pods takes the next node, so one of them would ask for a node too many.
+    let large = json!([{"name": "c", "resources": {"requests": {"cpu": "99"}}}]);
+    (0..2).for_each(|number| world.scaling_pod(&set, number, &json!({"containers": large})));
+    world.join("new-1");
+    done(&mut world, &["=2"]);
+}
+
+#[test]
+fn nodes_stay_until_the_last_one_has_come() {
+    // One of the pods has its node for itself, so that their scaling pods differ.
+    let mut world = World::new(0, WAIT);
+    let job = |status: &Value| {
+        let isolated = json!({"name": "a", "host": {"pool": "Fast"}, "hostIsolation": true});
+        let other = json!({"name": "b", "host": {"pool": "Fast"}, "hostExlocation": ["x"]});
+        json!({
+            "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
+            "metadata": {"name": "j", "namespace": "ns", "uid": "u", "generation": 1},
+            "spec": {
+                "pools": [{"name": "Fast", "tags": ["fast"]}],
+                "processingElements": [
+                    {"name": "a", "operators": [isolated]}, {"name": "b", "operators": [other]},
+                ],
+            },
+            "status": status,
+        })
+    };
+    world.put(job(&json!(null)));
+    world.element("j", "a", &json!({}));
+    let large = json!({"resources": {"requests": {"cpu": "3"}}, "name": "c"});
+    world.element("j", "b", &json!({"spec": {"containers": [large]}}));
+    done(&mut world, &["+1", "+1"]);
+    let set = world.view.scaling_sets().next().unwrap().0.name.to_string();
+    world.join("new-0");
+    world.scaling_pod(&set, 0, &json!({"nodeName": "new-0"}));
+    world.settle();
+    let sets = world.view.scaling_sets().map(|(name, _)| &*name.name);
+    assert!(sets.collect::<Vec<_>>().contains(&&*set), "an autoscaler would remove its node");
+    assert_eq!(world.actions().len(), 0, "it has settled");
 }
 
 #[test]
