@@ -78,7 +78,9 @@ pub(super) fn plan(
     pools: &[PoolLack<'_>],
 ) -> Plan {
     let mut waiting = Vec::new();
-    if policy.streams.enabled && policy.streams.unmet == Unmet::Wait {
+    let streams = &policy.streams;
+    // An administrator who writes 0 wants no scaling pods, and no event.
+    if streams.enabled && streams.unmet == Unmet::Wait && streams.max_scaling_pods > 0 {
         waiting.extend(waiting_jobs(view, policy, placements));
         waiting.extend(waiting_pools(view, policy, pools));
     }
@@ -133,8 +135,7 @@ fn ask<'v>(
         let target = Target::new(of.resource, of.name, &of.identity.uid);
         let event = Event { warning: true, reason: TOO_MANY, note };
         let action = Action::new(target, Write::None, vec![event]).with_lasting(&[TOO_MANY]);
-        // An administrator who writes 0 wants no scaling pods, and no event.
-        plan.actions.extend((most > 0).then_some(action));
+        plan.actions.push(action);
         return plan;
     }
     for (name, (pod, count)) in wanted {

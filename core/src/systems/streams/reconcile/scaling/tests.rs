@@ -350,8 +350,12 @@ fn nothing_is_asked_for_that_the_policy_does_not_allow() {
     let actions = plan(&world.view, &world.policy, &Placements::default(), &pools).actions;
     let [Action { events, .. }] = &*actions else { panic!("{actions:?}") };
     assert_eq!((events[0].reason, actions[0].target.resource), (TOO_MANY, HOST_POOL));
-    // An administrator turns it off.
-    world.policy = Policy::from_yaml("").unwrap();
+    // An administrator turns it off, in one of two ways.
+    let is_deleted = |action: &Action| matches!(action.write, Write::Delete { .. });
+    for policy in ["streams: {unmet: wait, maxScalingPods: 0}", ""] {
+        world.policy = Policy::from_yaml(policy).unwrap();
+        assert!(matches!(&*world.actions(), [action] if is_deleted(action)), "{policy}");
+    }
     done(&mut world, &["-"]);
 }
 
