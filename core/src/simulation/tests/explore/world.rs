@@ -16,7 +16,7 @@ use crate::systems::streams::policy::Unmet;
 use crate::view;
 
 /// A fault that happens once at most, at any moment.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Fault {
     /// The controller ends between two writes, and another one takes over.
     Crash,
@@ -507,7 +507,7 @@ impl World {
         }
     }
 
-    /// Fails if a pod does not run, where nothing is possible any more. Pods wait for one of their group that runs on
+    /// Fails if a pod does not run, where nothing is possible any more and a node takes pods. Pods wait for one of their group that runs on
     /// a node that takes no pods any more. Of pods that must be apart those wait for which no node is left, or whose node
     /// in a pool takes no pods.
     pub(super) fn check_rest(&self) {
@@ -519,6 +519,7 @@ impl World {
         let most = self.simulation.node_groups.iter().map(|group| group.most).sum::<usize>();
         let open = all.len().max(most) - closed;
         let may_wait = match self.scope {
+            _ if open == 0 => MEMBERS.len(),
             // The members of a pool are replaced when they are deleted, and not before.
             Scope::Pools => closed,
             // A worker that the webhook did not see is none of the cluster, and the launcher waits for another one.
