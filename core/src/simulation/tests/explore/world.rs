@@ -522,6 +522,8 @@ impl World {
             _ if open == 0 => MEMBERS.len(),
             // The members of a pool are replaced when they are deleted, and not before.
             Scope::Pools => closed,
+            // A job is placed as a whole.
+            Scope::Exlocated if open < self.scope.needed_nodes() => MEMBERS.len(),
             // A worker that the webhook did not see is none of the cluster, and the launcher waits for another one.
             Scope::Mpi if self.is_unseen(MEMBERS[1]) => 1,
             of if of.relation() == Nodes::Different => of.needed_nodes().saturating_sub(open),

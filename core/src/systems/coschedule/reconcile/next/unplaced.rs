@@ -33,7 +33,11 @@ impl<'v> Decider<'_, 'v> {
             };
         };
         if let Some(next) = self.give_up_room() {
-            return next;
+            // An old placeholder may have lost its pod a moment ago.
+            return match self.elapsed_or_recheck(since, WITH_ROOM) {
+                true => next,
+                false => Next::Nothing,
+            };
         }
         if !self.elapsed_or_recheck(since, CREATION) {
             return Next::Nothing;

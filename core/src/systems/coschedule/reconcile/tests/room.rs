@@ -347,6 +347,22 @@ fn a_full_node_is_left_for_one_with_room() {
     world.expect_events(PIPELINE_RUN, "run", &[reason::PLACEHOLDER_MOVED]);
 }
 
+/// The StatefulSet controller may be later than the controller, which took that for a quota.
+#[test]
+fn a_placeholder_that_moves_keeps_its_room_while_it_has_no_pod() {
+    let mut world = begun(&["n1", "n2"]);
+    world.expect("a:n1").stranger("s", "n1", 800).finish("a").member("b", "run", 600);
+    world.makes_pods = false;
+    let pod = world.placeholder_pod("run");
+    while world.has("Pod", &pod) {
+        world.settle(1);
+    }
+    world.settle(3);
+    world.makes_pods = true;
+    world.settle(SOON).expect("b:n2 run:n2");
+    assert_eq!(requested(&world, "run")[1], "\"610m\"");
+}
+
 /// The API server has no subresource `resize`, or the node cannot: the pod is created again on its node.
 #[test]
 fn a_pod_that_keeps_its_room_is_created_again() {
