@@ -6,7 +6,8 @@
 //!
 //! Left out: the controller plans on a View that shows everything, unless the fault is a late watch; the writes of
 //! a plan that was replaced are not sent any more; the scheduler binds at once; the time advances only where
-//! nothing else is possible.
+//! nothing else is possible. So what the controller knows between two plans is no part of a state, nor when the next
+//! plan was due: the next plan sees everything, and says again when another one is due.
 
 mod digest;
 mod scope;
@@ -106,13 +107,15 @@ const SCALED: &str = "Scaled";
 /// Stands for each fault that can happen in a scope.
 const EACH: &str = "*";
 
-/// The scopes that the suite explores, in two minutes. `STOWPLAN_EXPLORE` names others, such as `Pair:LoseNode`; two
+/// The scopes that the suite explores, in less than two minutes. `STOWPLAN_EXPLORE` names others, such as `Pair:LoseNode`; two
 /// faults that both happen, as in `Pair:Crash+DropMember`; and each fault, or each two, as in `Pair:*` and `Mpi:*+*`.
 const IN_THE_SUITE: &str = "Pair,Pair:HoldPlaceholder,Pair:LateWebhook,Pair:Unseen,Pair:Crash,\
+                            Pair:Fill,Pair:Unseen+Fill,\
                             Claims,Claims:*,Claims:Late+Relist,\
                             Apart,Apart:HoldPlaceholder,Apart:Unseen,Apart:Crash,\
                             Mpi,Mpi:Unseen,Mpi:Crash,Mpi:DropMember,Mpi:Cordon,\
-                            Exlocated,Exlocated:Crash,Exlocated:Fill,Pools,ScaledPair,ScaledApart";
+                            Exlocated,Exlocated:Unseen,Exlocated:Crash,Exlocated:Fill,Pools,Pools:Crash,\
+                            ScaledPair,ScaledPair:Crash,ScaledApart";
 
 /// Returns the value of this name.
 fn find<T: Copy + std::fmt::Debug>(known: &[T], name: &str) -> T {
