@@ -21,7 +21,7 @@ fn nodes(state: &State) -> usize {
 }
 
 proptest! {
-    #![proptest_config(random_cases(1_000))]
+    #![proptest_config(random_cases(2_000))]
 
     /// Each step is taken after the minute in which everything comes to rest, or after a few events.
     #[test]

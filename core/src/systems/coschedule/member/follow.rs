@@ -41,7 +41,8 @@ enum Way<'n> {
     Gate,
     /// By pod affinity to the other members, because the placeholder cannot be created: the pod runs beside those that
     /// run, and anywhere if none does, as it has the label that its own term selects. That needs no object, and so
-    /// nothing of a quota.
+    /// nothing of a quota. It also gets the labels of the placeholder's pod, so that members which were admitted
+    /// earlier, and have an affinity to that, run beside it.
     BesideOthers(PodTerm),
 }
 
@@ -108,6 +109,14 @@ impl<'p> PodRequest<'p> {
                 self.holds(joined, WAITS);
             }
             Way::BesideOthers(term) => {
+                let labels = labels_of(placeholder);
+                // Its own labels of these keys are its user's.
+                if labels.iter().all(|(key, _)| self.pod.label(key).is_none()) {
+                    for (name, value) in labels {
+                        let (name, value) = (name.to_owned(), value.to_owned());
+                        self.add_change(key, why, Change::Label { key: name, value });
+                    }
+                }
                 self.add_change(key, why, Change::PodAffinity(term));
                 self.holds(joined, ", which cannot be created");
             }
@@ -274,12 +283,18 @@ impl<'p> PodRequest<'p> {
     }
 }
 
+/// Returns the labels by which the pod of a placeholder is found.
+const fn labels_of(placeholder: &str) -> [(&'static str, &str); 2] {
+    [(keys::COMPONENT, keys::COMPONENT_VALUE), (keys::INSTANCE, placeholder)]
+}
+
 /// Returns the pod-affinity term to a placeholder.
 fn toward(placeholder: &str) -> PodTerm {
-    let labels = [(keys::COMPONENT, keys::COMPONENT_VALUE), (keys::INSTANCE, placeholder)];
     PodTerm {
         enforcement: Enforcement::Required,
-        selector: Selector::Labels(labels.map(|(key, value)| (key, value.to_owned())).into()),
+        selector: Selector::Labels(
+            labels_of(placeholder).map(|(key, value)| (key, value.to_owned())).into(),
+        ),
     }
 }
 

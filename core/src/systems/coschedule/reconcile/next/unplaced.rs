@@ -92,11 +92,12 @@ impl<'v> Decider<'_, 'v> {
         }
     }
 
-    /// Wakes members that need no placeholder and were refused by the node of others, once these have ended: the
+    /// Wakes members that need no placeholder and were refused by the node of others, once these no longer exist: the
     /// scheduler would not try them again for five minutes (kubernetes#141354).
     fn wake_beside_others(&mut self) {
         let state = self.state;
-        if !state.running.is_empty() {
+        let mut members = GroupPod::living(state.name, state.view);
+        if members.any(|pod| pod.member.place().is_some()) {
             return;
         }
         for (pod, since) in state.unschedulable(None) {
