@@ -326,6 +326,22 @@ fn members_without_a_placeholder_stay_together_and_are_woken() {
     assert!(!world.writes.iter().any(|write| write.starts_with("delete")), "{:?}", world.writes);
 }
 
+/// A wake-up does not help as long as the scheduler counts the pod on the lost node.
+#[test]
+fn a_member_is_not_woken_while_one_on_a_lost_node_still_exists() {
+    let mut world = reserved(&["n1", "n2"]);
+    world.policy.repair = Repair::RecreatePending;
+    world.refuse_pod("refused", "run").settle(2 * GRACE).remove("TaskRun", "refused");
+    world.member("a", "run", 600).beside_others("a").settle(SOON).expect("a:n1");
+    world.ready("n1", false).mark_deleted("Pod", "a");
+    world.member("b", "run", 300).beside_others("b");
+    let before = world.writes.len();
+    world.settle(LONG).expect("a:n1 b:");
+    assert_eq!(world.writes[before..], [] as [String; 0]);
+    world.remove("Pod", "a").settle(60);
+    assert!(world.node_of("b").is_some(), "{:?}", world.writes);
+}
+
 /// A claim of the placeholder's own is made with it: there is nothing to come back with.
 #[test]
 fn members_that_need_a_claim_of_a_failed_placeholder_are_reported_and_kept() {
