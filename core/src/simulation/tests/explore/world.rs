@@ -101,8 +101,8 @@ pub(super) struct World {
     /// The objects that the controller knows and that are not in the list that a watch of it reads.
     pub(super) unlisted: Vec<Id>,
     scope: Scope,
-    /// True once somebody has deleted a placeholder's pod or StatefulSet.
-    has_dropped: bool,
+    /// True once a run may have no placeholder: somebody has deleted its pod or StatefulSet, or a queue holds it.
+    may_be_bare: bool,
     /// A webhook that has seen the beginning.
     beginning: Arc<Reader>,
 }
@@ -143,7 +143,7 @@ impl World {
             due: faults.to_vec(),
             unlisted: Vec::new(),
             scope,
-            has_dropped: false,
+            may_be_bare: false,
             beginning,
         }
     }
@@ -376,7 +376,8 @@ impl World {
     fn fail(&mut self, fault: Fault, which: usize) {
         let at = self.due.iter().position(|of| *of == fault).expect("a fault that is due");
         self.due.remove(at);
-        self.has_dropped |= matches!(fault, Fault::DropPlaceholder | Fault::DropSet);
+        self.may_be_bare |=
+            matches!(fault, Fault::DropPlaceholder | Fault::DropSet | Fault::HoldPlaceholder);
         match fault {
             Fault::Late => self.simulation.catch_up(CONTROLLER),
             Fault::Crash => {
@@ -475,11 +476,11 @@ impl World {
 
     /// Fails if pods that must share a node, or must not, are on the wrong nodes. A group may run on two nodes
     /// while pods of it end on one that takes no pods any more. A pod that the webhook did not see may be anywhere.
-    /// A run from whose node somebody has removed the placeholder keeps no other one from it.
+    /// A run whose placeholder somebody has removed, or keeps in a queue, keeps no other one from its node.
     pub(super) fn check(&self) {
         let may_end = |node: &str| self.scope == Scope::Pair && !self.is_open(node);
         let may_meet = |number: usize, node: &str| {
-            self.scope == Scope::Apart && self.has_dropped && !self.is_held(number, node)
+            self.scope == Scope::Apart && self.may_be_bare && !self.is_held(number, node)
         };
         let seen = MEMBERS.into_iter().enumerate().filter(|(_, name)| !self.is_unseen(name));
         let bound = seen.filter_map(|(number, name)| Some((number, self.node_of(name)?)));
