@@ -107,8 +107,9 @@ const SCALED: &str = "Scaled";
 /// Stands for each fault that can happen in a scope.
 const EACH: &str = "*";
 
-/// The scopes that the suite explores, in less than two minutes. `STOWPLAN_EXPLORE` names others, such as `Pair:LoseNode`; two
-/// faults that both happen, as in `Pair:Crash+DropMember`; and each fault, or each two, as in `Pair:*` and `Mpi:*+*`.
+/// The scopes that the suite explores, in less than two minutes. `STOWPLAN_EXPLORE` names others, such as
+/// `Pair:LoseNode`; two faults that both happen, as in `Pair:Crash+DropMember`; and each fault, or each two, as in
+/// `Pair:*` and `Mpi:*+*`.
 const IN_THE_SUITE: &str = "Pair,Pair:HoldPlaceholder,Pair:LateWebhook,Pair:Unseen,Pair:Crash,\
                             Pair:Fill,Pair:Unseen+Fill,\
                             Claims,Claims:*,Claims:Late+Relist,\
@@ -123,7 +124,7 @@ fn find<T: Copy + std::fmt::Debug>(known: &[T], name: &str) -> T {
     *found.unwrap_or_else(|| panic!("STOWPLAN_EXPLORE: no {name:?}, but {known:?}"))
 }
 
-/// Returns the lists of faults that happen together.
+/// Returns the lists of faults that these names joined by `+` stand for. All faults of a list happen.
 fn combine(names: &str) -> Vec<Vec<Fault>> {
     let mut all = vec![Vec::new()];
     for name in names.split('+').filter(|name| !name.is_empty()) {
@@ -137,7 +138,7 @@ fn combine(names: &str) -> Vec<Vec<Fault>> {
         };
         all = all.iter().flat_map(with).collect();
     }
-    // Of two faults that stand for each other, either comes first.
+    // The same faults in another order are the same list.
     let mut known = HashSet::new();
     all.retain(|faults| {
         let mut names: Vec<String> = faults.iter().map(|fault| format!("{fault:?}")).collect();

@@ -229,22 +229,18 @@ fn a_pod_that_will_be_bound_is_kept() {
 fn nodes_stay_until_the_last_one_has_come() {
     // One of the pods has its node for itself, so that their scaling pods differ.
     let mut world = World::new(0, WAIT);
-    let job = |status: &Value| {
-        let isolated = json!({"name": "a", "host": {"pool": "Fast"}, "hostIsolation": true});
-        let other = json!({"name": "b", "host": {"pool": "Fast"}, "hostExlocation": ["x"]});
-        json!({
-            "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
-            "metadata": {"name": "j", "namespace": "ns", "uid": "u", "generation": 1},
-            "spec": {
-                "pools": [{"name": "Fast", "tags": ["fast"]}],
-                "processingElements": [
-                    {"name": "a", "operators": [isolated]}, {"name": "b", "operators": [other]},
-                ],
-            },
-            "status": status,
-        })
-    };
-    world.put(job(&json!(null)));
+    let isolated = json!({"name": "a", "host": {"pool": "Fast"}, "hostIsolation": true});
+    let other = json!({"name": "b", "host": {"pool": "Fast"}, "hostExlocation": ["x"]});
+    world.put(json!({
+        "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u", "generation": 1},
+        "spec": {
+            "pools": [{"name": "Fast", "tags": ["fast"]}],
+            "processingElements": [
+                {"name": "a", "operators": [isolated]}, {"name": "b", "operators": [other]},
+            ],
+        },
+    }));
     world.element("j", "a", &json!({}));
     let large = json!({"resources": {"requests": {"cpu": "3"}}, "name": "c"});
     world.element("j", "b", &json!({"spec": {"containers": [large]}}));
