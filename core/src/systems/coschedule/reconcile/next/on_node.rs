@@ -67,7 +67,7 @@ impl<'v> Decider<'_, 'v> {
 
     /// Decides the next step for a pod that is bound to a node that is Ready.
     fn on_ready_node(&mut self, placed: &Placed<'_>, details: &NodeDetails) -> Next {
-        let (state, Placed { pod, node, demand, .. }) = (self.state, placed);
+        let (state, Placed { node, demand, .. }) = (self.state, placed);
         // The members run on another node: the pod was deleted while they ran, or the scheduler first
         // chose their node for it, and then another because a claim changed before it was bound. It
         // does not follow members that are all being deleted: the group's next pods can be here.
@@ -78,10 +78,12 @@ impl<'v> Decider<'_, 'v> {
             let recreate = state.desired.map(|_| Next::Recreate { why });
             return self.rewrite(Some(members)).or(recreate).unwrap_or_default();
         }
-        if let Some(next) = self.stay(pod, node) {
+        let Some(trouble) = self.find_trouble(placed, details) else { return self.serve(placed) };
+        if let Trouble::Full(_) = &trouble
+            && let Some(next) = self.stay(placed, details)
+        {
             return next;
         }
-        let Some(trouble) = self.find_trouble(placed, details) else { return self.serve(placed) };
         let may_wait = matches!(trouble, Trouble::Full(_) | Trouble::OtherClaims);
         if may_wait && !state.running.is_empty() && self.admit_and_wake(placed) {
             return Next::Nothing;
@@ -134,15 +136,22 @@ impl<'v> Decider<'_, 'v> {
         since.map_or(Next::Nothing, |since| self.leave_full_node(placed, since))
     }
 
-    /// Restores the pod's own plan in a template that sends the pod away because no waiting member fits on its node, if
-    /// a member was bound there before the pod left: otherwise the group would move for no reason once that member has
-    /// ended. `None` if nothing has to be restored.
-    fn stay(&self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
-        let (own, plan) = (pod.plan.as_deref()?, self.state.plan());
-        let has_member = self.state.nodes().any(|of| of == node);
-        let is_sent_away =
-            own.claims == plan.claims && own.allows(node) && plan.is_to_leave(Some(own), node);
-        (has_member && is_sent_away).then(|| self.rewrite_to(own.clone()))?
+    /// Restores the pod's own plan in a template that sends the pod away because its node is full, if that is no longer
+    /// so: the node has the room that the template asks for, or a member was bound there before the pod left, after
+    /// whose end the group would move for no reason. `None` if nothing has to be restored.
+    fn stay(&self, placed: &Placed<'_>, details: &NodeDetails) -> Option<Next> {
+        let (own, plan) = (placed.pod.plan.as_deref()?, self.state.plan());
+        if own.claims != plan.claims || !own.allows(placed.node) {
+            return None;
+        }
+        let has_member = self.state.nodes().any(|of| of == placed.node);
+        let has_room = || {
+            let room = self.free_beside(placed, details).plus(&placed.held);
+            own.avoid == plan.avoid
+                && plan.room.as_ref().is_none_or(|needed| room.covers(needed))
+                && !placed.demand.lacks_capacity(placed.node)
+        };
+        (has_member || has_room()).then(|| self.rewrite_to(own.clone()))?
     }
 
     /// Keeps the pod on its node in spite of `trouble` while members or followers run there; else

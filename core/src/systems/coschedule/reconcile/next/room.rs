@@ -193,10 +193,10 @@ impl Decider<'_, '_> {
     /// The room that a pod on a node should reserve. `None`: it has limits, so that it cannot be changed.
     pub(super) fn room_on_node(
         &mut self,
-        Placed { pod, node, held, .. }: &Placed<'_>,
+        placed: &Placed<'_>,
         details: &NodeDetails,
     ) -> Option<Resources> {
-        let (state, facts) = (self.state, self.facts);
+        let (state, facts, Placed { pod, held, .. }) = (self.state, self.facts, placed);
         pod.plan.as_ref()?.room.as_ref().filter(|room| !room.is_zero())?;
         let reserve = facts.policy.coschedule.reserve;
         // A quota counts what it requests.
@@ -209,8 +209,7 @@ impl Decider<'_, '_> {
         // A node that is too small for a later task, which has become known since, cannot keep its room.
         let can_hold = |room: &Resources| !room.is_zero() && allocatable.covers(room);
         let Some(to_come) = to_come.filter(can_hold) else { return Some(Resources::default()) };
-        let used = facts.view.node_usage(node).map(|of| of.requested.beyond(&pod.counted));
-        let free = allocatable.beyond(&used.unwrap_or_default().plus(&pod.requests));
+        let free = self.free_beside(placed, details);
         let waiting = state.waiting.iter().map(|pod| &pod.details.requests);
         let waiting = waiting.fold(Resources::default(), |sum, requests| sum.plus(requests));
         let mut may_grow = state.waiting.is_empty();
@@ -233,6 +232,16 @@ impl Decider<'_, '_> {
             memory: amount(|of| of.memory),
             other: if is_needed { Box::default() } else { held.other.clone() },
         })
+    }
+
+    /// Returns what a node has free beside the placeholder.
+    pub(super) fn free_beside(
+        &self,
+        Placed { pod, node, .. }: &Placed<'_>,
+        NodeDetails { allocatable, .. }: &NodeDetails,
+    ) -> Resources {
+        let used = self.facts.view.node_usage(node).map(|of| of.requested.beyond(&pod.counted));
+        allocatable.beyond(&used.unwrap_or_default().plus(&pod.requests))
     }
 
     /// Stops reserving room for a pod that cannot be created, as with a quota that leaves none.

@@ -75,6 +75,31 @@ fn a_node_is_not_left_if_a_member_is_bound_there_after_all() {
 }
 
 #[test]
+fn a_node_is_not_left_if_all_members_fit_there_after_all() {
+    let mut world = reserved(&["n1", "n2"]);
+    world.stranger("large", "n1", 950).member("a", "run", 100).settle(SOON).expect("a: run:n1");
+    // The template asks for more room, and the pod is not deleted yet.
+    world.wait(60).carry_out_plan();
+    let plan = known(&mut world, "run").plan.clone().unwrap_or_default();
+    assert!(plan.room.is_some(), "{:?}", world.writes);
+    world.remove("Pod", "large").settle(LONG).expect("a:n1 run:n1").expect_rest();
+    assert_eq!(world.deletions(), 0, "{:?}", world.writes);
+}
+
+/// Pods of a native group run side by side: the first would keep the group where the last does not fit.
+#[test]
+fn a_node_with_room_for_two_of_three_members_is_left() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.stranger("s", "n1", 740).cordon("n1", true).cordon("n2", true);
+    world.native("a", "g").settle(SOON).expect("a: g:");
+    // The template asks for room for all, and the pod is bound before it is deleted.
+    world.native("b", "g").native("c", "g").carry_out_plan();
+    let placeholder = world.placeholder_pod("g");
+    world.put_on("n1", &placeholder).cordon("n1", false).cordon("n2", false);
+    world.settle(LONG).expect("a:n2 b:n2 c:n2 g:n2").expect_rest();
+}
+
+#[test]
 fn without_a_fitting_node_it_waits_and_takes_the_first_that_fits() {
     let mut world = World::with_run(&["n1", "n2"]);
     // For the autoscaler.
