@@ -111,7 +111,7 @@ const EACH: &str = "*";
 /// `Pair:LoseNode`; two faults that both happen, as in `Pair:Crash+DropMember`; and each fault, or each two, as in
 /// `Pair:*` and `Mpi:*+*`.
 const IN_THE_SUITE: &str = "Pair,Pair:HoldPlaceholder,Pair:LateWebhook,Pair:Unseen,Pair:Crash,\
-                            Pair:Fill,Pair:Unseen+Fill,\
+                            Pair:Fill,Pair:Unseen+Fill,Trio,\
                             Claims,Claims:*,Claims:Late+Relist,\
                             Apart,Apart:HoldPlaceholder,Apart:Unseen,Apart:Crash,\
                             Mpi,Mpi:Unseen,Mpi:Crash,Mpi:DropMember,Mpi:Cordon,\

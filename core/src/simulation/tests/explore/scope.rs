@@ -14,6 +14,8 @@ use crate::systems::test_objects::node;
 pub(super) enum Scope {
     /// A group of two pods, by the annotation.
     Pair,
+    /// A group of three pods.
+    Trio,
     /// Two runs of Tekton that must be on different nodes, each with a pod.
     Apart,
     /// A pod with a claim of one node, and one with that claim and another one.
@@ -27,8 +29,15 @@ pub(super) enum Scope {
     Mpi,
 }
 
-pub(super) const SCOPES: [Scope; 6] =
-    [Scope::Pair, Scope::Apart, Scope::Claims, Scope::Pools, Scope::Exlocated, Scope::Mpi];
+pub(super) const SCOPES: [Scope; 7] = [
+    Scope::Pair,
+    Scope::Trio,
+    Scope::Apart,
+    Scope::Claims,
+    Scope::Pools,
+    Scope::Exlocated,
+    Scope::Mpi,
+];
 
 /// The nodes of the pods of a scope.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -40,8 +49,8 @@ pub(super) enum Nodes {
     Any,
 }
 
-/// The pods.
-pub(super) const MEMBERS: [&str; 2] = ["m0", "m1"];
+/// The names of pods.
+const MEMBERS: [&str; 3] = ["m0", "m1", "m2"];
 
 /// The claims of the pods, where they have any.
 const CLAIMS: [&str; 2] = ["c0", "c1"];
@@ -67,10 +76,15 @@ pub(super) fn empty_node(name: &str) -> Value {
 }
 
 impl Scope {
+    /// Returns the names of its pods.
+    pub(super) fn members(self) -> &'static [&'static str] {
+        &MEMBERS[..if self == Self::Trio { 3 } else { 2 }]
+    }
+
     /// Returns the number of nodes.
     pub(super) const fn nodes(self) -> usize {
         match self {
-            Self::Pair | Self::Apart | Self::Claims | Self::Mpi => 2,
+            Self::Pair | Self::Trio | Self::Apart | Self::Claims | Self::Mpi => 2,
             Self::Pools => 3,
             Self::Exlocated => 4,
         }
@@ -88,7 +102,7 @@ impl Scope {
     /// Returns on which nodes the pods must be.
     pub(super) const fn relation(self) -> Nodes {
         match self {
-            Self::Pair | Self::Claims => Nodes::Same,
+            Self::Pair | Self::Trio | Self::Claims => Nodes::Same,
             Self::Apart | Self::Pools | Self::Exlocated => Nodes::Different,
             Self::Mpi => Nodes::Any,
         }
@@ -97,7 +111,7 @@ impl Scope {
     /// Returns how many nodes must take pods so that all pods can run.
     pub(super) const fn needed_nodes(self) -> usize {
         match self {
-            Self::Pair | Self::Claims | Self::Mpi => 1,
+            Self::Pair | Self::Trio | Self::Claims | Self::Mpi => 1,
             Self::Apart | Self::Pools => 2,
             Self::Exlocated => 3,
         }
@@ -113,7 +127,7 @@ impl Scope {
             })
         });
         match self {
-            Self::Pair => Vec::new(),
+            Self::Pair | Self::Trio => Vec::new(),
             Self::Apart => {
                 let of_tekton = |kind: &str, name: &str, with: Value| {
                     let mut object = json!({
@@ -189,7 +203,7 @@ impl Scope {
         let claims = match self {
             Self::Apart => &CLAIMS[number..=number],
             Self::Claims => &CLAIMS[..=number],
-            Self::Pair | Self::Pools | Self::Exlocated | Self::Mpi => &[],
+            _ => &[],
         };
         let volume =
             |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
@@ -213,7 +227,7 @@ impl Scope {
     /// Returns the fields in which the pods of this scope differ from others.
     fn special(self, number: usize) -> Value {
         match self {
-            Self::Pair => json!({"metadata": {"annotations": {keys::GROUP: "g"}}}),
+            Self::Pair | Self::Trio => json!({"metadata": {"annotations": {keys::GROUP: "g"}}}),
             Self::Claims => json!({}),
             Self::Apart => {
                 let task_run = format!("t{number}");

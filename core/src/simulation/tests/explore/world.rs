@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::scope::{CLUSTER, MEMBERS, Nodes, Scope, empty_node, run};
+use super::scope::{CLUSTER, Nodes, Scope, empty_node, run};
 use crate::admission::Decision;
 use crate::simulation::reader::Reader;
 use crate::simulation::testing::NAMESPACE;
@@ -148,6 +148,11 @@ impl World {
         }
     }
 
+    /// The names of the pods.
+    fn members(&self) -> &'static [&'static str] {
+        self.scope.members()
+    }
+
     /// The StatefulSets of placeholders.
     fn sets(&self) -> Vec<Id> {
         self.simulation.all("StatefulSet").map(Id::of).collect()
@@ -163,7 +168,7 @@ impl World {
 
     /// The pods of placeholders.
     fn placeholders(&self) -> Vec<&Value> {
-        let others = MEMBERS.into_iter().chain([OTHER]);
+        let others = self.members().iter().chain([&OTHER]);
         let is_other = |pod: &&Value| others.clone().any(|name| pod["metadata"]["name"] == *name);
         self.simulation.all("Pod").filter(|pod| !is_other(pod)).collect()
     }
@@ -214,8 +219,8 @@ impl World {
 
     /// The numbers of the pods that their owners create.
     fn missing(&self) -> Vec<usize> {
-        let is_missing = |number: &usize| !self.simulation.has("Pod", MEMBERS[*number]);
-        (0..MEMBERS.len()).filter(is_missing).collect()
+        let is_missing = |number: &usize| !self.simulation.has("Pod", self.members()[*number]);
+        (0..self.members().len()).filter(is_missing).collect()
     }
 
     /// The numbers of the missing pods that a webhook does not refuse. `None`: one that sees everything.
@@ -275,14 +280,14 @@ impl World {
     /// The numbers of the pods that have a node and are not Ready yet.
     fn unready(&self) -> Vec<usize> {
         let is_unready = |number: &usize| {
-            self.simulation.find("Pod", MEMBERS[*number]).is_some_and(|pod| {
+            self.simulation.find("Pod", self.members()[*number]).is_some_and(|pod| {
                 let is_there = pod["spec"]["nodeName"].as_str();
                 is_there.is_some_and(|node| self.simulation.is_ready(node))
                     && pod["metadata"]["deletionTimestamp"].is_null()
                     && pod["status"]["containerStatuses"].is_null()
             })
         };
-        (0..MEMBERS.len()).filter(is_unready).collect()
+        (0..self.members().len()).filter(is_unready).collect()
     }
 
     /// The hostnames that have an address by DNS.
@@ -294,7 +299,7 @@ impl World {
 
     /// The hostnames of the pods that have a node.
     fn addressed(&self) -> Vec<Value> {
-        let placed = MEMBERS.into_iter().filter(|name| self.node_of(name).is_some());
+        let placed = self.members().iter().filter(|name| self.node_of(name).is_some());
         placed.map(|name| self.simulation.get("Pod", name)["spec"]["hostname"].clone()).collect()
     }
 
@@ -308,7 +313,7 @@ impl World {
             Fault::DropPlaceholder => self.placeholders().len(),
             Fault::HoldPlaceholder => self.unplaced().len(),
             Fault::DropSet => self.sets().len(),
-            Fault::DropMember => MEMBERS.len() - self.missing().len(),
+            Fault::DropMember => self.members().len() - self.missing().len(),
             Fault::Touch => self.touched().len(),
             Fault::Unseen => self.missing().len(),
             Fault::LateWebhook => self.admitted(Some(&self.beginning)).len(),
@@ -344,7 +349,7 @@ impl World {
                 self.create(*number, webhook);
             }
             Step::Ready(number) => {
-                let mut pod = self.simulation.edit("Pod", MEMBERS[*number]);
+                let mut pod = self.simulation.edit("Pod", self.members()[*number]);
                 pod["status"]["containerStatuses"] =
                     json!([{"name": "c", "state": {"running": {}}}]);
                 let conditions = pod["status"]["conditions"].as_array_mut().expect("it was bound");
@@ -403,7 +408,7 @@ impl World {
                 self.simulation.store.delete(&id);
             }
             Fault::DropMember => {
-                let present = MEMBERS.iter().filter(|name| self.simulation.has("Pod", name));
+                let present = self.members().iter().filter(|name| self.simulation.has("Pod", name));
                 let id = present.map(|name| Id::in_tests("Pod", name)).nth(which);
                 self.simulation.store.delete(&id.expect("one of them"));
             }
@@ -466,7 +471,7 @@ impl World {
         readers.push(webhook);
         let webhook = readers.len() - 1;
         let is_changed = self.simulation.admit(webhook, self.scope.pod(number));
-        assert!(is_changed, "{} is in no group", MEMBERS[number]);
+        assert!(is_changed, "{} is in no group", self.members()[number]);
         self.simulation.readers.pop();
     }
 
@@ -478,11 +483,12 @@ impl World {
     /// while pods of it end on one that takes no pods any more. A pod that the webhook did not see may be anywhere.
     /// A run whose placeholder somebody has removed, or keeps in a queue, keeps no other one from its node.
     pub(super) fn check(&self) {
-        let may_end = |node: &str| self.scope == Scope::Pair && !self.is_open(node);
+        let may_end =
+            |node: &str| matches!(self.scope, Scope::Pair | Scope::Trio) && !self.is_open(node);
         let may_meet = |number: usize, node: &str| {
             self.scope == Scope::Apart && self.may_be_bare && !self.is_held(number, node)
         };
-        let seen = MEMBERS.into_iter().enumerate().filter(|(_, name)| !self.is_unseen(name));
+        let seen = self.members().iter().enumerate().filter(|(_, name)| !self.is_unseen(name));
         let bound = seen.filter_map(|(number, name)| Some((number, self.node_of(name)?)));
         let bound = bound.filter(|(number, node)| !may_end(node) && !may_meet(*number, node));
         let bound: Vec<&str> = bound.map(|(_, node)| node).collect();
@@ -499,7 +505,7 @@ impl World {
     /// Fails if a write deletes a pod that runs and is no placeholder.
     fn check_write(&self, action: &Action) {
         let is_deletion = matches!(action.write, Write::Delete { .. });
-        if is_deletion && MEMBERS.contains(&&*action.target.name) {
+        if is_deletion && self.members().contains(&&*action.target.name) {
             let pod = self.simulation.find("Pod", &action.target.name);
             let runs = pod.is_some_and(|pod| {
                 pod["status"]["phase"] == "Running" && pod["metadata"]["uid"] == *action.target.uid
@@ -512,7 +518,7 @@ impl World {
     /// a node that takes no pods any more. Of pods that must be apart those wait for which no node is left, or whose node
     /// in a pool takes no pods.
     pub(super) fn check_rest(&self) {
-        let nodes = MEMBERS.map(|name| self.node_of(name));
+        let nodes: Vec<_> = self.members().iter().map(|name| self.node_of(name)).collect();
         let waiting = nodes.iter().filter(|node| node.is_none()).count();
         let takes_pods = |node: &str| self.is_open(node) && !self.is_full(node);
         let all = self.nodes();
@@ -520,15 +526,15 @@ impl World {
         let most = self.simulation.node_groups.iter().map(|group| group.most).sum::<usize>();
         let open = all.len().max(most) - closed;
         let may_wait = match self.scope {
-            _ if open == 0 => MEMBERS.len(),
+            _ if open == 0 => self.members().len(),
             // The members of a pool are replaced when they are deleted, and not before.
             Scope::Pools => closed,
             // A job is placed as a whole.
-            Scope::Exlocated if open < self.scope.needed_nodes() => MEMBERS.len(),
+            Scope::Exlocated if open < self.scope.needed_nodes() => self.members().len(),
             // A worker that the webhook did not see is none of the cluster, and the launcher waits for another one.
-            Scope::Mpi if self.is_unseen(MEMBERS[1]) => 1,
+            Scope::Mpi if self.is_unseen(self.members()[1]) => 1,
             of if of.relation() == Nodes::Different => of.needed_nodes().saturating_sub(open),
-            _ if nodes.iter().flatten().any(|node| !takes_pods(node)) => 1,
+            _ if nodes.iter().flatten().any(|node| !takes_pods(node)) => self.members().len() - 1,
             _ => 0,
         };
         assert!(waiting <= may_wait, "a pod waits: {nodes:?}");
