@@ -291,13 +291,13 @@ impl<'v> Desired<'v> {
         // No preference for nodes without others: an autoscaler would make a node for each placeholder. What
         // they request spreads them.
         if let Some(scope) = self.isolation {
-            // Members that run without the placeholder have its labels.
-            let own = json!({"key": INSTANCE, "operator": "NotIn", "values": [*self.name.name]});
+            // Placeholders and members have the label. One term for both: after the end of a pod that matches
+            // not all terms, the scheduler would not try the placeholder again for five minutes.
+            let of_groups = json!({"key": MEMBER, "operator": "Exists"});
+            let of_others =
+                json!({"key": MEMBER, "operator": "NotIn", "values": [*self.name.name]});
             let mut others = json!({
-                "labelSelector": {
-                    "matchLabels": {COMPONENT: COMPONENT_VALUE},
-                    "matchExpressions": [own],
-                },
+                "labelSelector": {"matchExpressions": [of_groups, of_others]},
                 "topologyKey": HOSTNAME,
             });
             if scope == IsolationScope::Cluster {

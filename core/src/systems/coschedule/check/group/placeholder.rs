@@ -10,6 +10,7 @@ use crate::systems::check::gates::report_foreign;
 use crate::systems::check::words::{counted, nodes, scheduler};
 use crate::systems::check::{Context, Diagnosis};
 use crate::systems::coschedule::keys::FAILED;
+use crate::systems::coschedule::kinds::Member;
 use crate::systems::coschedule::policy::IsolationScope;
 use crate::systems::coschedule::reconcile::{Explained, Next, Trouble, Why, reason};
 use crate::systems::fit::{self, Candidate, Obstacle, Question};
@@ -290,20 +291,28 @@ impl CheckedGroup<'_> {
         obstacle.map(Refusal::Obstacle)
     }
 
-    /// Returns true if isolation keeps it out of a node: its own, or that of a placeholder on the node.
+    /// Returns true if isolation keeps it out of a node: its own, from other placeholders and pods of other groups, or
+    /// that of a placeholder on the node.
     fn is_isolated_from(&self, node: &str) -> bool {
         let view = &self.cluster.view;
-        view.placeholder_pods().any(|(other, pod)| {
-            let in_scope = self.context.policy.coschedule.isolation_scope
-                == IsolationScope::Cluster
-                || other.namespace == self.name.namespace;
-            let other = Name::new(&other.namespace, &pod.placeholder);
-            let mode = || view.placeholder(&other).and_then(|made| made.mode.as_deref());
+        let scope = self.context.policy.coschedule.isolation_scope;
+        let is_other = |namespace: &str, placeholder: &str| {
+            let is_own_namespace = *namespace == *self.name.namespace;
+            (scope == IsolationScope::Cluster || is_own_namespace)
+                && !(is_own_namespace && *placeholder == *self.name.name)
+        };
+        let has_placeholder = view.placeholder_pods().any(|(other, pod)| {
+            let name = Name::new(&other.namespace, &pod.placeholder);
+            let mode = || view.placeholder(&name).and_then(|made| made.mode.as_deref());
             pod.place() == Some(node)
-                && other != *self.name
-                && in_scope
+                && is_other(&other.namespace, &pod.placeholder)
                 && (self.isolated || mode().is_some_and(is_isolated))
-        })
+        });
+        let mut members = view.members().filter(|(_, member)| member.place() == Some(node));
+        let is_of_other = |(pod, member): (&Name, &Member)| {
+            member.placeholder.as_deref().is_some_and(|of| is_other(&pod.namespace, of))
+        };
+        has_placeholder || self.isolated && members.any(is_of_other)
     }
 
     /// Reports why no node takes the placeholder.
