@@ -89,7 +89,7 @@ impl World {
         // The next plan says again when another one is due.
         let recheck_at = simulation.recheck_at.filter(|_| !is_stale);
         let until = recheck_at.map(|at| at.duration_since(simulation.store.now).as_secs());
-        add(&json!([attempts, until, is_stale, format!("{:?}", self.due)]));
+        add(&json!([attempts, until, is_stale, format!("{:?} {:?}", self.due, self.away)]));
         Sha256::digest(text).into()
     }
 }

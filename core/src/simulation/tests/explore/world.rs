@@ -47,9 +47,11 @@ pub(super) enum Fault {
     Fill,
     /// A kubelet stops for good, and the pods of its node are evicted, which it does not report.
     StopKubelet,
+    /// A kubelet answers again after any time. Meanwhile the pods of its node may be evicted.
+    PauseKubelet,
 }
 
-pub(super) const FAULTS: [Fault; 14] = [
+pub(super) const FAULTS: [Fault; 15] = [
     Fault::Crash,
     Fault::LoseNode,
     Fault::Cordon,
@@ -64,6 +66,7 @@ pub(super) const FAULTS: [Fault; 14] = [
     Fault::Unseen,
     Fault::Fill,
     Fault::StopKubelet,
+    Fault::PauseKubelet,
 ];
 
 /// The name of the pod that fills a node.
@@ -89,6 +92,10 @@ pub(super) enum Step {
     Listed,
     /// The autoscaler removes a node that is little used, after a time in which nothing else could happen.
     Shrink,
+    /// The pods of the node whose kubelet does not answer are evicted.
+    Evict,
+    /// The kubelet answers again.
+    Return,
     /// One of the faults that are due happens, to the object of this number.
     Fault(Fault, usize),
 }
@@ -100,9 +107,13 @@ pub(super) struct World {
     pub(super) due: Vec<Fault>,
     /// The objects that the controller knows and that are not in the list that a watch of it reads.
     pub(super) unlisted: Vec<Id>,
+    /// The node whose kubelet does not answer for a while, and true if its pods have been evicted.
+    pub(super) away: Option<(String, bool)>,
     scope: Scope,
-    /// True once a run may have no placeholder: somebody has deleted its pod or StatefulSet, or a queue holds it.
+    /// True once a run may have no placeholder for long: a queue holds it.
     may_be_bare: bool,
+    /// True once a kubelet answers again: pods of its node may still end there.
+    has_returned: bool,
     /// A webhook that has seen the beginning.
     beginning: Arc<Reader>,
 }
@@ -142,8 +153,10 @@ impl World {
             simulation,
             due: faults.to_vec(),
             unlisted: Vec::new(),
+            away: None,
             scope,
             may_be_bare: false,
+            has_returned: false,
             beginning,
         }
     }
@@ -271,6 +284,10 @@ impl World {
             steps.extend(shrinks.then_some(Step::Shrink));
             steps.extend(self.simulation.recheck_at.is_some().then_some(Step::Pass));
         }
+        if let Some((_, is_evicted)) = self.away {
+            steps.extend((!is_evicted).then_some(Step::Evict));
+            steps.push(Step::Return);
+        }
         for fault in &self.due {
             steps.extend((0..self.targets(*fault)).map(|which| Step::Fault(*fault, which)));
         }
@@ -309,7 +326,9 @@ impl World {
             Fault::Crash => 1,
             Fault::Late => usize::from(!self.is_listing()),
             Fault::Relist => self.unseen().len(),
-            Fault::LoseNode | Fault::Cordon | Fault::StopKubelet => self.nodes().len(),
+            Fault::LoseNode | Fault::Cordon | Fault::StopKubelet | Fault::PauseKubelet => {
+                self.nodes().len()
+            }
             Fault::DropPlaceholder => self.placeholders().len(),
             Fault::HoldPlaceholder => self.unplaced().len(),
             Fault::DropSet => self.sets().len(),
@@ -373,6 +392,22 @@ impl World {
                 self.simulation.store.now = at;
                 self.simulation.is_stale = true;
             }
+            Step::Evict => {
+                let (node, is_evicted) = self.away.as_mut().expect("a node");
+                *is_evicted = true;
+                let node = node.clone();
+                self.evict(&node);
+            }
+            Step::Return => {
+                let (name, _) = self.away.take().expect("a node");
+                self.has_returned = true;
+                // Somebody may have removed it.
+                if self.simulation.has("Node", &name) {
+                    let mut node = self.simulation.edit("Node", &name);
+                    node["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+                    node["spec"]["taints"] = json!([]);
+                }
+            }
             Step::Shrink => _ = self.simulation.shrink().expect("a node"),
             Step::Fault(fault, which) => self.fail(*fault, *which),
         }
@@ -381,8 +416,7 @@ impl World {
     fn fail(&mut self, fault: Fault, which: usize) {
         let at = self.due.iter().position(|of| *of == fault).expect("a fault that is due");
         self.due.remove(at);
-        self.may_be_bare |=
-            matches!(fault, Fault::DropPlaceholder | Fault::DropSet | Fault::HoldPlaceholder);
+        self.may_be_bare |= fault == Fault::HoldPlaceholder;
         match fault {
             Fault::Late => self.simulation.catch_up(CONTROLLER),
             Fault::Crash => {
@@ -436,7 +470,16 @@ impl World {
                 pod["metadata"]["labels"][UNSEEN] = json!("true");
                 self.simulation.store.create(pod).expect("it is missing");
             }
-            Fault::StopKubelet => self.stop_kubelet(&self.nodes()[which]),
+            Fault::StopKubelet => {
+                let node = self.nodes().swap_remove(which);
+                self.silence(&node);
+                self.evict(&node);
+            }
+            Fault::PauseKubelet => {
+                let node = self.nodes().swap_remove(which);
+                self.silence(&node);
+                self.away = Some((node, false));
+            }
             Fault::Fill => {
                 let requests = json!({"requests": {"cpu": "2500m"}});
                 let pod = json!({
@@ -453,14 +496,17 @@ impl World {
         }
     }
 
-    fn stop_kubelet(&mut self, name: &str) {
+    /// The kubelet of a node no longer answers.
+    fn silence(&mut self, name: &str) {
         let taint =
             |effect: &str| json!({"key": "node.kubernetes.io/unreachable", "effect": effect});
         let mut node = self.simulation.edit("Node", name);
         node["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
         node["spec"]["taints"] = json!([taint("NoSchedule"), taint("NoExecute")]);
-        drop(node);
-        let is_there = |pod: &&Value| pod["spec"]["nodeName"] == *name;
+    }
+
+    fn evict(&mut self, node: &str) {
+        let is_there = |pod: &&Value| pod["spec"]["nodeName"] == *node;
         let pods: Vec<Id> = self.simulation.all("Pod").filter(is_there).map(Id::of).collect();
         pods.iter().for_each(|pod| self.simulation.store.delete(pod));
     }
@@ -480,23 +526,26 @@ impl World {
     }
 
     /// Fails if pods that must share a node, or must not, are on the wrong nodes. A group may run on two nodes
-    /// while pods of it end on one that takes no pods any more. A pod that the webhook did not see may be anywhere.
-    /// A run whose placeholder somebody has removed, or keeps in a queue, keeps no other one from its node.
+    /// while pods of it end on one that takes no pods any more, or whose kubelet has answered again. A pod that the
+    /// webhook did not see may be anywhere. Two runs may meet once a queue keeps the placeholder of one, unless a
+    /// placeholder is there.
     pub(super) fn check(&self) {
-        let may_end =
-            |node: &str| matches!(self.scope, Scope::Pair | Scope::Trio) && !self.is_open(node);
-        let may_meet = |number: usize, node: &str| {
-            self.scope == Scope::Apart && self.may_be_bare && !self.is_held(number, node)
+        let may_end = |number: usize, node: &str| {
+            let is_left = !self.is_open(node) || self.has_returned && self.is_ending(number);
+            matches!(self.scope, Scope::Pair | Scope::Trio) && is_left
         };
         let seen = self.members().iter().enumerate().filter(|(_, name)| !self.is_unseen(name));
         let bound = seen.filter_map(|(number, name)| Some((number, self.node_of(name)?)));
-        let bound = bound.filter(|(number, node)| !may_end(node) && !may_meet(*number, node));
-        let bound: Vec<&str> = bound.map(|(_, node)| node).collect();
-        let different: HashSet<&str> = bound.iter().copied().collect();
+        let bound: Vec<_> = bound.filter(|(number, node)| !may_end(*number, node)).collect();
+        let different: HashSet<&str> = bound.iter().map(|(_, node)| *node).collect();
+        let may_meet = self.scope == Scope::Apart
+            && self.may_be_bare
+            && !bound.iter().any(|(number, node)| self.is_held(*number, node));
         match self.scope.relation() {
             Nodes::Same => assert!(different.len() < 2, "on two nodes: {bound:?}"),
             Nodes::Different => {
-                assert_eq!(different.len(), bound.len(), "both are on one node: {bound:?}");
+                let are_apart = different.len() == bound.len();
+                assert!(are_apart || may_meet, "both are on one node: {bound:?}");
             }
             Nodes::Any => {}
         }
@@ -538,6 +587,12 @@ impl World {
             _ => 0,
         };
         assert!(waiting <= may_wait, "a pod waits: {nodes:?}");
+    }
+
+    /// Returns true if the pod of this number is being deleted.
+    fn is_ending(&self, number: usize) -> bool {
+        let pod = self.simulation.find("Pod", self.members()[number]);
+        pod.is_some_and(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
     }
 
     /// Returns true if the webhook did not see the pod of this name.
