@@ -72,6 +72,9 @@ pub(super) const FAULTS: [Fault; 15] = [
 /// The name of the pod that fills a node.
 const OTHER: &str = "other";
 
+/// The key of the taints of a node whose kubelet does not answer.
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
 /// The label of pods that the webhook did not see.
 const UNSEEN: &str = "example.com/unseen";
 
@@ -405,7 +408,11 @@ impl World {
                 if self.simulation.has("Node", &name) {
                     let mut node = self.simulation.edit("Node", &name);
                     node["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
-                    node["spec"]["taints"] = json!([]);
+                    let taints = node["spec"]["taints"].as_array_mut().expect("it has some");
+                    taints.retain(|taint| taint["key"] != UNREACHABLE);
+                    if taints.is_empty() {
+                        node["spec"]["taints"].take();
+                    }
                 }
             }
             Step::Shrink => _ = self.simulation.shrink().expect("a node"),
@@ -498,11 +505,12 @@ impl World {
 
     /// The kubelet of a node no longer answers.
     fn silence(&mut self, name: &str) {
-        let taint =
-            |effect: &str| json!({"key": "node.kubernetes.io/unreachable", "effect": effect});
+        let taint = |effect: &str| json!({"key": UNREACHABLE, "effect": effect});
         let mut node = self.simulation.edit("Node", name);
         node["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
-        node["spec"]["taints"] = json!([taint("NoSchedule"), taint("NoExecute")]);
+        let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        taints.extend([taint("NoSchedule"), taint("NoExecute")]);
+        node["spec"]["taints"] = taints.into();
     }
 
     fn evict(&mut self, node: &str) {

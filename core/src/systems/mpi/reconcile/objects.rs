@@ -149,6 +149,10 @@ impl Planner<'_, '_> {
     fn is_looked_for(&mut self) -> bool {
         let pods = self.cluster.pods.iter().map(|(_, pod)| pod);
         let hanging = pods.filter(|pod| !pod.started && !pod.finished && !pod.identity.deleting);
+        // On another node it is the kubelet that the pod waits for.
+        let hanging = hanging.filter(|pod| {
+            pod.node.as_deref().is_some_and(|of| self.cluster.view.is_node_ready(of))
+        });
         let Some(since) = hanging.filter_map(|pod| pod.bound_at).min() else { return false };
         let (is_due, next) = attempt(since, self.now);
         self.plan.recheck_by(next);
