@@ -113,7 +113,7 @@ const EACH: &str = "*";
 const IN_THE_SUITE: &str = "Pair,Pair:HoldPlaceholder,Pair:LateWebhook,Pair:Unseen,Pair:Crash,\
                             Pair:Fill,Pair:Unseen+Fill,Trio,\
                             Claims,Claims:*,Claims:Late+Relist,\
-                            Apart,Apart:HoldPlaceholder,Apart:Unseen,Apart:Crash,\
+                            Apart,Apart:HoldPlaceholder,Apart:Unseen,Apart:Crash,Apart:DropPlaceholder,\
                             Mpi,Mpi:Unseen,Mpi:Crash,Mpi:DropMember,Mpi:Cordon,\
                             Exlocated,Exlocated:Unseen,Exlocated:Crash,Exlocated:Fill,Pools,Pools:Crash,\
                             ScaledPair,ScaledPair:Crash,ScaledApart";
