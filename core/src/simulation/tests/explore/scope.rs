@@ -203,7 +203,7 @@ impl Scope {
         let claims = match self {
             Self::Apart => &CLAIMS[number..=number],
             Self::Claims => &CLAIMS[..=number],
-            _ => &[],
+            Self::Pair | Self::Trio | Self::Pools | Self::Exlocated | Self::Mpi => &[],
         };
         let volume =
             |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});

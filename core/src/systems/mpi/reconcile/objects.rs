@@ -149,7 +149,7 @@ impl Planner<'_, '_> {
     fn is_looked_for(&mut self) -> bool {
         let pods = self.cluster.pods.iter().map(|(_, pod)| pod);
         let hanging = pods.filter(|pod| !pod.started && !pod.finished && !pod.identity.deleting);
-        // On another node it is the kubelet that the pod waits for.
+        // On a node that is not Ready, a pod waits for the kubelet.
         let hanging = hanging.filter(|pod| {
             pod.node.as_deref().is_some_and(|of| self.cluster.view.is_node_ready(of))
         });

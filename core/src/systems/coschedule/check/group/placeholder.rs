@@ -296,21 +296,22 @@ impl CheckedGroup<'_> {
     fn is_isolated_from(&self, node: &str) -> bool {
         let view = &self.cluster.view;
         let scope = self.context.policy.coschedule.isolation_scope;
-        let is_other = |namespace: &str, placeholder: &str| {
-            let is_own_namespace = *namespace == *self.name.namespace;
-            (scope == IsolationScope::Cluster || is_own_namespace)
-                && !(is_own_namespace && *placeholder == *self.name.name)
+        let is_other = |placeholder: &Name| {
+            let in_scope =
+                scope == IsolationScope::Cluster || placeholder.namespace == self.name.namespace;
+            in_scope && *placeholder != *self.name
         };
         let has_placeholder = view.placeholder_pods().any(|(other, pod)| {
-            let name = Name::new(&other.namespace, &pod.placeholder);
-            let mode = || view.placeholder(&name).and_then(|made| made.mode.as_deref());
+            let other = Name::new(&other.namespace, &pod.placeholder);
+            let mode = || view.placeholder(&other).and_then(|made| made.mode.as_deref());
             pod.place() == Some(node)
-                && is_other(&other.namespace, &pod.placeholder)
+                && is_other(&other)
                 && (self.isolated || mode().is_some_and(is_isolated))
         });
         let mut members = view.members().filter(|(_, member)| member.place() == Some(node));
         let is_of_other = |(pod, member): (&Name, &Member)| {
-            member.placeholder.as_deref().is_some_and(|of| is_other(&pod.namespace, of))
+            let group = member.placeholder.as_deref();
+            group.is_some_and(|group| is_other(&Name::new(&pod.namespace, group)))
         };
         has_placeholder || self.isolated && members.any(is_of_other)
     }

@@ -136,9 +136,9 @@ impl<'v> Decider<'_, 'v> {
         since.map_or(Next::Nothing, |since| self.leave_full_node(placed, since))
     }
 
-    /// Restores the pod's own plan in a template that sends the pod away because its node is full, if that is no longer
-    /// so: the node has the room that the template asks for, or a member was bound there before the pod left, after
-    /// whose end the group would move for no reason. `None` if nothing has to be restored.
+    /// Restores the pod's own plan in a template that sends the pod away from a full node, if the node now has the room
+    /// that the template asks for, or if a member was bound there before the pod left: otherwise the group would move
+    /// for no reason once that member has ended. `None` if nothing has to be restored.
     fn stay(&self, placed: &Placed<'_>, details: &NodeDetails) -> Option<Next> {
         let (own, plan) = (placed.pod.plan.as_deref()?, self.state.plan());
         if own.claims != plan.claims || !own.allows(placed.node) {

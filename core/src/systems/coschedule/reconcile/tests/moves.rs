@@ -60,15 +60,21 @@ fn a_full_node_is_left_only_for_waiting_members_that_are_to_run() {
     }
 }
 
-/// The scheduler may need longer than the grace period, and bind a member while its group is about to move.
-#[test]
-fn a_node_is_not_left_if_a_member_is_bound_there_after_all() {
+/// Returns a cluster whose node n1 is full, and on it a placeholder that is about to leave: its template asks for more
+/// room, and its pod is not deleted yet.
+fn about_to_leave() -> World {
     let mut world = reserved(&["n1", "n2"]);
     world.stranger("large", "n1", 950).member("a", "run", 100).settle(SOON).expect("a: run:n1");
-    // The template asks for more room, and the pod is not deleted yet.
     world.wait(60).carry_out_plan();
     let plan = known(&mut world, "run").plan.clone().unwrap_or_default();
     assert!(plan.room.is_some(), "{:?}", world.writes);
+    world
+}
+
+/// The scheduler may need longer than the grace period, and bind a member while its group is about to move.
+#[test]
+fn a_node_is_not_left_if_a_member_is_bound_there_after_all() {
+    let mut world = about_to_leave();
     world.remove("Pod", "large").put_on("n1", "a").settle(SOON).expect("a:n1 run:n1");
     world.finish("a").settle(SOON).member("b", "run", 100).settle(SOON).expect("b:n1 run:n1");
     assert_eq!(world.deletions(), 0, "{:?}", world.writes);
@@ -76,12 +82,7 @@ fn a_node_is_not_left_if_a_member_is_bound_there_after_all() {
 
 #[test]
 fn a_node_is_not_left_if_all_members_fit_there_after_all() {
-    let mut world = reserved(&["n1", "n2"]);
-    world.stranger("large", "n1", 950).member("a", "run", 100).settle(SOON).expect("a: run:n1");
-    // The template asks for more room, and the pod is not deleted yet.
-    world.wait(60).carry_out_plan();
-    let plan = known(&mut world, "run").plan.clone().unwrap_or_default();
-    assert!(plan.room.is_some(), "{:?}", world.writes);
+    let mut world = about_to_leave();
     world.remove("Pod", "large").settle(LONG).expect("a:n1 run:n1").expect_rest();
     assert_eq!(world.deletions(), 0, "{:?}", world.writes);
 }
