@@ -31,6 +31,11 @@ impl Marks {
             taints: taints.filter_map(|taint| taint.value.clone()).collect(),
         }
     }
+
+    /// Returns true if one of them is that of the pool with this hash.
+    pub(crate) fn has(&self, hash: &str) -> bool {
+        self.labels.iter().any(|(key, _)| key == hash) || self.taints.iter().any(|it| it == hash)
+    }
 }
 
 /// New nodes `TAG-0`, `TAG-1` … of a pool of that one tag.
