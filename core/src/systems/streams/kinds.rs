@@ -14,7 +14,7 @@ use crate::systems::View;
 use crate::view::Name;
 pub(crate) use host_pool::{Form, Host, HostPool, format_indices, pool_label, to_usize};
 pub(crate) use node_marks::Limits;
-pub(crate) use scaling::{NAME_PREFIX, ScalingSet};
+pub(crate) use scaling::{NAME_PREFIX, ScalingPod, ScalingSet};
 pub(crate) use streams_job::StreamsJob;
 pub(crate) use streams_job::closure::{
     self, Claim, Closure, JobPool, Location, Operator, Unit, find_location, host_pool_spec,

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::scope::{CLUSTER, Nodes, Scope, empty_node, run};
@@ -74,6 +75,10 @@ const OTHER: &str = "other";
 
 /// The key of the taints of a node whose kubelet does not answer.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+/// The shortest time for which an autoscaler finds a node little used before it removes it: that of Karpenter. Cluster
+/// Autoscaler waits for ten minutes.
+const IDLE: SignedDuration = SignedDuration::from_secs(15);
 
 /// The label of pods that the webhook did not see.
 const UNSEEN: &str = "example.com/unseen";
@@ -282,10 +287,12 @@ impl World {
             steps.push(Step::Plan);
         }
         if steps.is_empty() {
+            let recheck = self.simulation.recheck_at;
+            let is_soon = recheck.is_some_and(|at| at < self.simulation.store.now + IDLE);
             let is_scaled = !self.simulation.node_groups.is_empty();
-            let shrinks = is_scaled && self.simulation.clone().shrink().is_some();
+            let shrinks = !is_soon && is_scaled && self.simulation.clone().shrink().is_some();
             steps.extend(shrinks.then_some(Step::Shrink));
-            steps.extend(self.simulation.recheck_at.is_some().then_some(Step::Pass));
+            steps.extend(recheck.is_some().then_some(Step::Pass));
         }
         if let Some((_, is_evicted)) = self.away {
             steps.extend((!is_evicted).then_some(Step::Evict));

@@ -36,7 +36,7 @@ pub(crate) struct ScalingSet {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ScalingPod {
     pub identity: Identity,
-    /// The name of its StatefulSet.
+    /// The UID of its StatefulSet.
     pub set: Box<str>,
     /// The node that it is bound to, or what it requires of one.
     pub node: Result<Box<str>, Box<PendingPod>>,
@@ -76,7 +76,7 @@ impl TableRow for ScalingSet {
 }
 
 /// The table of scaling pods.
-pub(crate) type ScalingPods = Rows<ScalingPod, Sets<Name>>;
+pub(crate) type ScalingPods = Rows<ScalingPod, Sets<Box<str>>>;
 
 impl TableRow for ScalingPod {
     type Object = core::Pod;
@@ -86,11 +86,10 @@ impl TableRow for ScalingPod {
     fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let set = scaling(&pod.metadata).filter(|_| scope == Scope::Controller)?;
         // Users can set the label.
-        let is_own = controller(&pod.metadata).is_some_and(|of| of.name == set);
-        let is_gone = is_finished(pod) || pod.metadata.deletion_timestamp.is_some();
-        (is_own && !is_gone).then(|| Self {
+        let owner = controller(&pod.metadata).filter(|of| of.name == set)?;
+        (!is_finished(pod)).then(|| Self {
             identity: Identity::from(&pod.metadata),
-            set: set.into(),
+            set: owner.uid.as_str().into(),
             node: node_name(pod).map(Into::into).ok_or_else(|| Box::new(PendingPod::read(pod))),
         })
     }
@@ -102,9 +101,9 @@ impl TableRow for ScalingPod {
 
 /// The pods are found by their StatefulSet.
 impl GroupedRow for ScalingPod {
-    type Key = Name;
+    type Key = Box<str>;
 
-    fn key(&self, name: &Name) -> Option<Name> {
-        Some(Name::new(&name.namespace, &self.set))
+    fn key(&self, _: &Name) -> Option<Box<str>> {
+        Some(self.set.clone())
     }
 }

@@ -33,8 +33,8 @@ use crate::systems::streams::keys::{
     EXCLUSIVE_TAINTS, JOB, POOL_LABEL_PREFIX, SCALES_FOR, SCALING,
 };
 use crate::systems::streams::kinds::{
-    APP, APP_VALUE, Form, NAME_PREFIX, PendingPod, ScalingSet, StreamsJob, TAG_KEY, TAG_PREFIX,
-    Tags,
+    APP, APP_VALUE, Form, NAME_PREFIX, PendingPod, ScalingPod, ScalingSet, StreamsJob, TAG_KEY,
+    TAG_PREFIX, Tags,
 };
 use crate::systems::streams::policy::Unmet;
 use crate::systems::streams::reasons::PoolReason;
@@ -121,8 +121,10 @@ fn ask<'v>(
     let own = sets.iter().filter(|(_, set)| set.owner == of.identity.uid);
     own.for_each(|(name, _)| _ = wanted.entry((*name).clone()).or_default());
     for (name, (_, count)) in &mut wanted {
-        let replicas = sets.get(name).and_then(|set| usize::try_from(set.replicas).ok());
-        *count = count_pods(name, *count, replicas.unwrap_or_default(), view);
+        // Pods of an earlier one of this name will be deleted with it.
+        if let Some(set) = sets.get(name) {
+            *count = count_pods(set, *count, view);
+        }
     }
     wanted.retain(|_, (_, count)| *count > 0);
     let all: usize = wanted.values().map(|(_, count)| count).sum();
@@ -159,19 +161,32 @@ fn ask<'v>(
     plan
 }
 
-/// Returns how many pods a StatefulSet of so many scaling pods should have, where so many of its nodes are missing.
-fn count_pods(set: &Name, missing: usize, replicas: usize, view: &View) -> usize {
-    let pods = || view.scaling_pods.index().get(set).filter_map(|pod| view.scaling_pods.get(pod));
-    let bound = pods().filter(|pod| pod.node.as_deref().is_ok_and(|of| view.is_node_ready(of)));
-    let needed = missing + bound.count();
-    let mut pending = pods().filter_map(|pod| pod.node.as_ref().err()).peekable();
-    let Some(needs) = pending.peek().map(|pod| pod.needs()).filter(|_| needed < replicas) else {
-        return needed;
+/// Returns how many pods a StatefulSet should have, where so many of its nodes are missing.
+fn count_pods(set: &ScalingSet, missing: usize, view: &View) -> usize {
+    let replicas = usize::try_from(set.replicas).unwrap_or_default();
+    let details_of = |pod: &ScalingPod| view.node(pod.node.as_deref().ok()?)?.details.as_deref();
+    let names = || view.scaling_pods.index().get(&set.identity.uid);
+    // One that is being deleted ends soon, and another one takes its place, but not while its node is lost.
+    let has_number = |pod: &&ScalingPod| {
+        !pod.identity.deleting || details_of(pod).is_some_and(|node| !node.ready)
     };
+    let pods = || names().filter_map(|name| view.scaling_pods.get(name)).filter(has_number);
+    let needed = missing + pods().filter(|pod| details_of(pod).is_some()).count();
+    if needed >= replicas {
+        return needed;
+    }
+    // The number is lowered only for pods that exist. Otherwise one that is created and bound meanwhile would raise it
+    // again, and be deleted before that.
+    if pods().count() <= needed {
+        return if needed == 0 { 0 } else { replicas };
+    }
+    let mut pending = pods().filter_map(|pod| pod.node.as_ref().err()).peekable();
+    let Some(needs) = pending.peek().map(|pod| pod.needs()) else { return needed };
     // No two scaling pods are on one node, nor one beside pods of its job.
     let of_streams = view.pods().filter(|(_, pod)| pod.streams || pod.job.is_some());
     let taken = of_streams.filter_map(|(_, pod)| pod.node.as_deref());
-    let scaling = view.scaling_pods.iter().filter_map(|(_, pod)| pod.node.as_deref().ok());
+    let scaling = view.scaling_pods.iter().filter(|(_, pod)| !pod.identity.deleting);
+    let scaling = scaling.filter_map(|(_, pod)| pod.node.as_deref().ok());
     let taken: HashSet<&str> = taken.chain(scaling).collect();
     let takes = |name: &&str| {
         let candidate = Candidate::find(name, view).filter(|_| !taken.contains(name));
