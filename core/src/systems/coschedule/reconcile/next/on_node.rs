@@ -228,12 +228,18 @@ impl<'v> Decider<'_, 'v> {
             if let Some(next) = self.rewrite_avoiding(node) {
                 return next;
             }
+            // Members that are being deleted there would hold it.
+            if let Some(next) = self.drop_hold() {
+                return next;
+            }
             let since = pod.scheduled_since.filter(|_| pod.plan == state.placeholder.plan);
             if since.is_some_and(|since| !self.elapsed_or_recheck(since, self.facts.grace())) {
                 return Next::Nothing;
             }
         }
-        self.drop_hold().unwrap_or_else(|| self.leave(placed, trouble))
+        // A hold is dropped once this pod has gone. The kubelet may answer again before: then waiting members would
+        // join this pod, and the next one would be free to go elsewhere.
+        self.leave(placed, trouble)
     }
 
     /// Moves the placeholder from a node on which waiting members do not fit: writes what they need into the template,

@@ -164,6 +164,23 @@ fn a_node_without_a_hostname_label_causes_no_moves() {
     world.remove("Pod", "s0").remove("Pod", "s1").settle(LONG).expect("run:n1 a:n1");
 }
 
+/// Its pod is deleted first: until then members can join it there.
+#[test]
+fn a_placeholder_that_leaves_a_lost_node_returns_if_a_member_joined_it_meanwhile() {
+    let mut world = begun(&["n1", "n2"]);
+    world.expect("a:n1 run:n1").mark_deleted("Pod", "a").ready("n1", false);
+    world.member("b", "run", 100).member("c", "run", 100);
+    let deletes = |action: &Action| matches!(action.write, Write::Delete { .. });
+    while !world.wait(1).plan().actions.iter().any(deletes) {
+        world.carry_out_plan();
+    }
+    assert!(is_held(&mut world, "run"));
+    // The kubelet answers again before that write.
+    let pod = world.placeholder_pod("run");
+    world.ready("n1", true).finish("a").put_on("n1", "b").remove("Pod", &pod);
+    world.settle(LONG).expect("run:n1 b:n1 c:n1");
+}
+
 /// The scheduler cannot know that a kubelet will never end them, nor whose a label is.
 #[test]
 fn pods_that_stowplan_has_not_placed_do_not_keep_a_placeholder() {
